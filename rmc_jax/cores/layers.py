@@ -1,0 +1,96 @@
+"""The three layers a memory core is made of, with their numeric policy.
+
+A `jmp` policy narrows the factors of matrix products and nothing else: sums are
+kept in float32 or wider, and so are the statistics of layer norms.
+"""
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import jmp
+import numpy as np
+
+from rmc_jax.types import Array
+
+
+class Linear(hk.Module):
+  """`x W + b` with factors in the policy's compute dtype, summed in float32.
+
+  Parameters, names and initial values are those of `hk.Linear`, and of the
+  original's `snt.Linear`: truncated normal `w` [in, out] with standard
+  deviation 1/sqrt(in), `b` [out] of zeros.
+  """
+
+  def __init__(
+      self,
+      output_size: int,
+      with_bias: bool = True,
+      policy: jmp.Policy | None = None,
+      name: str | None = None,
+  ):
+    super().__init__(name=name)
+    self.output_size = output_size
+    self.with_bias = with_bias
+    self._policy = policy
+
+  def __call__(self, x: Array) -> Array:
+    input_size = x.shape[-1]
+    dtype = self._policy.param_dtype if self._policy else x.dtype
+    w_init = hk.initializers.TruncatedNormal(1.0 / np.sqrt(input_size))
+    w = hk.get_parameter('w', [input_size, self.output_size], dtype, w_init)
+    compute = compute_dtype(self._policy) or jnp.promote_types(x.dtype, w.dtype)
+    sums = jnp.promote_types(compute, jnp.float32)
+    out = jnp.dot(
+        x.astype(compute), w.astype(compute), preferred_element_type=sums
+    )  # [..., out]
+    if self.with_bias:
+      b = hk.get_parameter('b', [self.output_size], dtype, jnp.zeros)
+      out += jnp.broadcast_to(b.astype(out.dtype), out.shape)
+    return out
+
+
+class LayerNorm(hk.LayerNorm):
+  """`hk.LayerNorm` over the last axis, in float32 also for narrower inputs.
+
+  Haiku's own module computes mean and variance in the dtype of its input, which
+  in bfloat16 loses up to 5 % of the result.
+  """
+
+  def __init__(self, name: str | None = None):
+    super().__init__(
+        axis=-1, create_scale=True, create_offset=True, eps=1e-5, name=name
+    )
+
+  def __call__(self, x: Array) -> Array:
+    return super().__call__(x.astype(jnp.promote_types(x.dtype, jnp.float32)))
+
+
+class MLP(hk.Module):
+  """`num_layers` Linears of one width with ReLU between, none after the last.
+
+  `hk.nets.MLP` without its policy-blind Linears.
+  """
+
+  @hk.experimental.name_like('__call__')
+  def __init__(
+      self,
+      width: int,
+      num_layers: int,
+      policy: jmp.Policy | None = None,
+      name: str | None = None,
+  ):
+    super().__init__(name=name)
+    self._layers = [
+        Linear(width, policy=policy, name=f'linear_{i}')
+        for i in range(num_layers)
+    ]
+
+  def __call__(self, x: Array) -> Array:
+    for i, layer in enumerate(self._layers):
+      x = layer(x if i == 0 else jax.nn.relu(x))
+    return x
+
+
+def compute_dtype(policy: jmp.Policy | None) -> jnp.dtype | None:
+  """The dtype a policy wants products in, or None where there is no policy."""
+  return jnp.dtype(policy.compute_dtype) if policy else None

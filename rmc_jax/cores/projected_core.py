@@ -1,0 +1,147 @@
+"""The contract of a core whose input-only work can be done for all steps at once."""
+
+import abc
+from typing import NamedTuple
+
+import haiku as hk
+import jax.numpy as jnp
+
+from rmc_jax.types import Array
+from rmc_jax.types import ArrayTree
+
+
+class StepTrace(NamedTuple):
+  """What a memory core attended to and how it gated, for analysis.
+
+  Attributes:
+    attention: [..., L, H, N, N + I] weights from each memory slot to the memory
+      slots (first N columns) and to the input rows (last I), for each block.
+    gates: name -> [..., N, G] gate values in (0, 1); empty for an ungated core.
+  """
+
+  attention: Array
+  gates: dict[str, Array]
+
+
+class ProjectedCore(hk.RNNCore):
+  """An RNN core in two parts: `project` sees no state, `step` is the recurrence.
+
+  `core(inputs, state)` is one after the other, so it is an ordinary
+  `hk.RNNCore`. `rmc_jax.unroll` projects the whole sequence in one go and loops
+  over `step` alone: same parameters, same numbers, less work in the loop. A
+  subclass that overrides `__call__` must override these parts as well.
+
+  The methods are `hk.transparent`: a `jmp` policy set on the class is applied
+  by the layers inside and does not round the memory, which is an argument here,
+  to its compute dtype at every step, as Haiku's interceptor would.
+  """
+
+  @hk.transparent
+  def __call__(
+      self,
+      inputs: Array,
+      state: ArrayTree,
+      treat_input_as_matrix: bool = False,
+  ) -> tuple[Array, ArrayTree]:
+    """One step.
+
+    Args:
+      inputs: [B, ...], flattened to one row of features for each example; or,
+        with `treat_input_as_matrix`, [B, I, ...] flattened to I rows each.
+        Without the B axis where the state has none.
+      state: the core's state before the step.
+      treat_input_as_matrix: whether to join I rows to the memory, or one.
+
+    Returns:
+      The output, [B, N * D], and the next state.
+
+    Raises:
+      TypeError: the inputs are not floating-point numbers.
+      ValueError: the shapes of inputs and state do not fit.
+    """
+    batch_shape = self.batch_shape(state)
+    inputs = self.flatten_inputs(inputs, batch_shape, treat_input_as_matrix)
+    return self.step(self.project(inputs, treat_input_as_matrix), state)
+
+  @abc.abstractmethod
+  def project(
+      self, inputs: Array, treat_input_as_matrix: bool = False
+  ) -> ArrayTree:
+    """Everything a step needs of its inputs, without looking at the state.
+
+    Args:
+      inputs: [..., features], or [..., I, features] for a matrix, under any
+        leading axes: [B], [T, B] or none.
+      treat_input_as_matrix: as for `__call__`.
+
+    Returns:
+      A nest of arrays with the same leading axes, for `step` to consume.
+    """
+
+  @hk.transparent
+  def step(
+      self, projected: ArrayTree, state: ArrayTree
+  ) -> tuple[Array, ArrayTree]:
+    """The recurrent part of one step: `(output [..., N * D], next_state)`."""
+    (output, _), next_state = self.trace_step(projected, state)
+    return output, next_state
+
+  @abc.abstractmethod
+  def trace_step(
+      self, projected: ArrayTree, state: ArrayTree
+  ) -> tuple[tuple[Array, StepTrace], ArrayTree]:
+    """`step` that also returns its `StepTrace`: `((output, trace), next_state)`.
+
+    It is the same computation. Under `jax.jit`, `step` costs nothing extra,
+    since a trace that nobody returns is never computed.
+    """
+
+  @abc.abstractmethod
+  def batch_shape(self, state: ArrayTree) -> tuple[int, ...]:
+    """The leading axes of a state, (B,) or (); raises if its shape is wrong."""
+
+  @hk.transparent
+  def flatten_inputs(
+      self,
+      inputs: Array,
+      leading_shape: tuple[int, ...],
+      treat_input_as_matrix: bool = False,
+  ) -> Array:
+    """Flattens all axes after the leading ones (and the rows) into features.
+
+    Args:
+      inputs: [*leading_shape, ...], or [*leading_shape, I, ...] for a matrix.
+      leading_shape: (B,), (T, B), ...; what the inputs must begin with.
+      treat_input_as_matrix: as for `__call__`.
+
+    Returns:
+      [*leading_shape, features] or [*leading_shape, I, features].
+
+    Raises:
+      TypeError: the inputs are not floating-point numbers.
+      ValueError: the inputs do not begin with `leading_shape`, or no axis is
+        left for the features (and rows).
+    """
+    inputs = jnp.asarray(inputs)
+    if not jnp.issubdtype(inputs.dtype, jnp.floating):
+      raise TypeError(
+          f'{self.name}: inputs are {inputs.dtype}, expected floating point; '
+          'embed or one-hot encode them first.'
+      )
+    kept = len(leading_shape) + bool(treat_input_as_matrix)
+    if inputs.shape[: len(leading_shape)] != leading_shape or (
+        inputs.ndim <= kept
+    ):
+      rows = ', rows' if treat_input_as_matrix else ''
+      expected = ', '.join(map(str, leading_shape)) or 'no batch axis'
+      raise ValueError(
+          f'{self.name}: inputs have shape {inputs.shape}, expected '
+          f'[{expected}{rows}, features]; the leading axes are those of the '
+          'state (and of time, in an unroll).'
+      )
+    if 0 in inputs.shape[len(leading_shape) :]:
+      raise ValueError(
+          f'{self.name}: inputs have shape {inputs.shape}, which leaves no '
+          'features to read.'
+      )
+    return inputs.reshape(*inputs.shape[:kept], -1)

@@ -1,0 +1,83 @@
+"""Multi-head dot-product attention between the rows of a memory."""
+
+from collections.abc import Sequence
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from rmc_jax.types import Array
+
+
+def dot_product_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    *,
+    compute_dtype: jnp.dtype | None = None,
+) -> tuple[Array, Array]:
+  r"""Lets each query row read a weighted average of the value rows.
+
+  .. math:: \mathrm{softmax}(Q K^T) V
+
+  for each head on its own (Santoro et al. 2018, eq. 1; the scale 1/sqrt(d_k)
+  belongs to the caller, who scales `query`). Below, M is the number of rows
+  attended to.
+
+  Args:
+    query: [..., N, H, K], already scaled.
+    key: [..., M, H, K].
+    value: [..., M, H, V].
+    compute_dtype: dtype of the two products' factors; None leaves them as they
+      are. Sums and the softmax are in float32 or wider in any case.
+
+  Returns:
+    The attended values with heads side by side, [..., N, H * V], and the
+    attention weights, [..., H, N, M], which sum to 1 over the last axis.
+  """
+  chex.assert_equal_rank([query, key, value])
+  chex.assert_equal_shape([query, key], dims=(-2, -1))
+  chex.assert_equal_shape([key, value], dims=(-3, -2))
+  dtype = compute_dtype or query.dtype
+  sums = jnp.promote_types(dtype, jnp.float32)
+  logits = jnp.einsum(
+      '...nhk,...mhk->...hnm',
+      query.astype(dtype),
+      key.astype(dtype),
+      preferred_element_type=sums,
+  )  # [..., H, N, M]
+  weights = jax.nn.softmax(logits)
+  attended = jnp.einsum(
+      '...hnm,...mhv->...nhv',
+      weights.astype(dtype),
+      value.astype(dtype),
+      preferred_element_type=sums,
+  )  # [..., N, H, V]
+  return attended.reshape(*attended.shape[:-2], -1), weights
+
+
+def split_heads(
+    rows: Array, num_heads: int, sizes: Sequence[int]
+) -> list[Array]:
+  """Cuts each row into heads, and each head into parts of the given sizes.
+
+  Args:
+    rows: [..., M, H * sum(sizes)]; head h owns the h-th run of sum(sizes).
+    num_heads: H.
+    sizes: e.g. (K, K, V) for queries, keys and values.
+
+  Returns:
+    One [..., M, H, size] array for each size.
+  """
+  if rows.shape[-1] != num_heads * sum(sizes):
+    raise ValueError(
+        f'Rows of width {rows.shape[-1]} cannot be cut into {num_heads} heads '
+        f'of {" + ".join(map(str, sizes))} features; expected a width of '
+        f'{num_heads * sum(sizes)}.'
+    )
+  heads = rows.reshape(*rows.shape[:-1], num_heads, sum(sizes))
+  parts, start = [], 0
+  for size in sizes:
+    parts.append(heads[..., start : start + size])
+    start += size
+  return parts

@@ -1,0 +1,26 @@
+"""The letters that name array axes, and the aliases for what flows around.
+
+Every shape in this package is written in these letters:
+
+  B  batch
+  T  time, the steps of a sequence
+  N  memory slots
+  I  input rows joined to the memory: 1, or the rows of a matrix input
+  H  attention heads
+  K  key (and query) size of one head
+  V  value size of one head, `head_size`
+  D  slot width, H * V
+  F  queries, keys and values of all heads side by side, H * (2 * K + V)
+  G  gate width: D for 'unit' gates, 1 for 'memory' gates
+  L  blocks of attention in one step
+
+`...` stands for any leading axes: none (unbatched), [B], or [T, B].
+"""
+
+from typing import Any
+
+import jax
+
+Array = jax.Array
+# Any nest of arrays: a batch, the state of a core, the parameters of a model.
+ArrayTree = Any

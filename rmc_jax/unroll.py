@@ -1,0 +1,209 @@
+"""Unrolls any recurrent core over a sequence, as fast as the core allows."""
+
+from collections.abc import Callable
+import functools
+from typing import Any
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from rmc_jax.cores import ProjectedCore
+from rmc_jax.types import Array
+from rmc_jax.types import ArrayTree
+
+
+def unroll(
+    core: Callable[[ArrayTree, ArrayTree], tuple[ArrayTree, ArrayTree]],
+    inputs: ArrayTree,
+    state: ArrayTree,
+    *,
+    time_major: bool = True,
+    treat_input_as_matrix: bool = False,
+    reset: Array | None = None,
+    lengths: Array | None = None,
+    remat: bool | str | Callable[..., Any] = False,
+    unroll: int = 1,
+    return_all_states: bool = False,
+    return_trace: bool = False,
+) -> tuple[ArrayTree, ArrayTree]:
+  """Runs `core` over a sequence, carrying the state.
+
+  Outputs, states and gradients are those of
+  `hk.dynamic_unroll(core, inputs, state)`. What a `ProjectedCore` computes from
+  the inputs alone is computed for all steps at once, before the loop; any other
+  core, `hk.DeepRNN` and `hk.ResetCore` among them, is looped over unchanged.
+
+  Args:
+    core: a function `(inputs, state) -> (outputs, next_state)`, usually an
+      `hk.RNNCore`.
+    inputs: a nest of [T, B, ...] arrays ([T, ...] for an unbatched state). For
+      a `ProjectedCore` one array, its axes after B flattened as the core does.
+    state: the state before the first step.
+    time_major: if False, `inputs`, `reset`, outputs and the states of
+      `return_all_states` have the B axis before the T axis.
+    treat_input_as_matrix: join the rows of [T, B, I, ...] inputs to the memory
+      one by one; only for a `ProjectedCore`.
+    reset: [T, B] booleans, [T] unbatched: where True the step starts from
+      `core.initial_state`, as after the end of an episode.
+    lengths: [B] integers, () unbatched: example b ends after `lengths[b]` steps.
+      From there on its state stays as it was and its outputs are zero, as with
+      the `sequence_length` of TensorFlow's `dynamic_rnn`.
+    remat: recompute each step in the backward pass instead of keeping its
+      activations: memory for T states in place of T steps' work. True, or a
+      policy of `jax.checkpoint_policies` or its name.
+    unroll: steps in one iteration of the loop, as in `hk.dynamic_unroll`.
+    return_all_states: return the state after every step, not only the last.
+    return_trace: return `(outputs, StepTrace)` in place of the outputs, each
+      field with the axes of `outputs` in front; only for a `ProjectedCore`.
+
+  Returns:
+    The outputs, a nest of [T, B, ...] arrays, and the last state (or all).
+
+  Raises:
+    TypeError: `reset` is not boolean or `lengths` not integer.
+    ValueError: shapes do not fit each other, or an option needs a core with
+      more methods than this one has.
+  """
+  projected = isinstance(core, ProjectedCore)
+  for option, value in {
+      'treat_input_as_matrix': treat_input_as_matrix,
+      'return_trace': return_trace,
+  }.items():
+    if value and not projected:
+      raise ValueError(
+          f'{option}=True needs a core of rmc_jax, a ProjectedCore; '
+          f'{type(core).__name__} is none.'
+      )
+  num_steps, *batch_shape = _leading_shape(
+      core, inputs, state, time_major, reset, lengths
+  )
+  if projected:
+    inputs = core.flatten_inputs(
+        inputs,
+        tuple(_swap([num_steps, *batch_shape], time_major)),
+        treat_input_as_matrix,
+    )
+    inputs = core.project(inputs, treat_input_as_matrix)
+    step = core.trace_step if return_trace else core.step
+  else:
+    step = core
+
+  active = None
+  if lengths is not None:
+    steps = jnp.arange(num_steps).reshape(-1, *[1] * len(batch_shape))
+    active = steps < jnp.asarray(lengths)  # [T, B]
+    active = active if time_major else active.swapaxes(0, 1)
+  initial_state = None
+  if reset is not None:
+    initial_state = core.initial_state(*batch_shape or (None,))
+  step = functools.partial(_controlled_step, step, initial_state)
+  if remat:
+    step = _rematerialized(step, remat)
+  return hk.dynamic_unroll(
+      step,
+      (inputs, reset, active),
+      state,
+      time_major=time_major,
+      return_all_states=return_all_states,
+      unroll=unroll,
+  )
+
+
+def _leading_shape(core, inputs, state, time_major, reset, lengths):
+  """[T, B] or [T], after checking that everything given agrees on it."""
+  leaves = jax.tree.leaves(inputs)
+  if not leaves or any(jnp.ndim(leaf) < 1 for leaf in leaves):
+    raise ValueError(
+        'inputs must be a nest of arrays with a time axis. Got: '
+        f'{jax.tree.map(jnp.shape, inputs)}.'
+    )
+  if isinstance(core, ProjectedCore):
+    batch_rank = len(core.batch_shape(state))
+  elif reset is not None:
+    batch_rank = jnp.ndim(reset) - 1
+  elif lengths is not None:
+    batch_rank = jnp.ndim(lengths)
+  else:  # What the core makes of axes after time is its own affair.
+    batch_rank = 0 if time_major else 1
+  if batch_rank not in (0, 1):
+    raise ValueError(
+        'reset must be [T, B] or, unbatched, [T], and lengths [B] or (). Got '
+        f'shapes {jnp.shape(reset)} and {jnp.shape(lengths)}.'
+    )
+  if not time_major and batch_rank == 0:
+    raise ValueError(
+        'time_major=False needs a batch axis before the time axis, but the '
+        'state is unbatched.'
+    )
+  shapes = {jnp.shape(leaf)[: 1 + batch_rank] for leaf in leaves}
+  if len(shapes) > 1 or any(len(shape) < 1 + batch_rank for shape in shapes):
+    raise ValueError(
+        'All inputs must begin with the same time and batch axes. Got: '
+        f'{sorted(shapes)}.'
+    )
+  (leading,) = shapes
+  _check_option('reset', reset, leading, jnp.bool_, 'reset.astype(bool)')
+  leading = tuple(_swap(list(leading), time_major))
+  _check_option('lengths', lengths, leading[1:], jnp.integer, 'integers')
+  return leading
+
+
+def _check_option(name, value, shape, dtype, remedy):
+  """Raises unless an optional array has the shape and kind it must have."""
+  if value is None:
+    return
+  if jnp.shape(value) != tuple(shape):
+    raise ValueError(
+        f'{name} has shape {jnp.shape(value)}, expected {tuple(shape)}: the '
+        'time and batch axes of the inputs.'
+    )
+  if not jnp.issubdtype(jnp.result_type(value), dtype):
+    raise TypeError(
+        f'{name} is {jnp.result_type(value)}, expected {remedy}.'
+    )
+
+
+def _swap(axes: list, time_major: bool) -> list:
+  """Time first, batch second; or the other way round."""
+  return axes if time_major else [axes[1], axes[0], *axes[2:]]
+
+
+def _controlled_step(step, initial_state, inputs, state):
+  """One step with its reset before, and its end-of-example freeze after."""
+  inputs, reset, active = inputs
+  before = state
+  if reset is not None:
+    before = _select(reset, initial_state, state)
+  outputs, after = step(inputs, before)
+  if active is not None:
+    after = _select(active, after, state)
+    outputs = _select(active, outputs, jax.tree.map(jnp.zeros_like, outputs))
+  return outputs, after
+
+
+def _select(condition, on_true, on_false):
+  """`jnp.where` over two nests, for a condition on their leading axes."""
+
+  def where(x, y):
+    expanded = condition.reshape(
+        *condition.shape, *[1] * (jnp.ndim(y) - condition.ndim)
+    )
+    return jnp.where(expanded, jnp.asarray(x, y.dtype), y)
+
+  return jax.tree.map(where, on_true, on_false)
+
+
+def _rematerialized(step, remat):
+  """`step` under `hk.remat`, with the policy asked for."""
+  policy = None if remat is True else remat
+  if isinstance(policy, str):
+    names = [n for n in dir(jax.checkpoint_policies) if not n.startswith('_')]
+    if policy not in names:
+      raise ValueError(
+          f'remat={policy!r} is no policy of jax.checkpoint_policies; '
+          f'expected one of {", ".join(names)}.'
+      )
+    policy = getattr(jax.checkpoint_policies, policy)
+  # The loop itself keeps XLA from merging the recomputation with the original.
+  return hk.remat(step, policy=policy, prevent_cse=False)
