@@ -27,7 +27,7 @@ venv=${1:-$root/.venv}
 state=$venv/rmc_jax-setup  # "unfinished", or what is installed, as in `wanted`
 
 main() {
-  check_python
+  check_settings
   if is_complete; then return; fi
   if [ -n "$dry_run" ]; then
     install
@@ -41,10 +41,15 @@ main() {
   say "ready: $venv"
 }
 
-check_python() {
+check_settings() {
   local version='import sys; print(sys.version_info[:2])'
+  case ${ACCELERATOR:-cpu} in
+    cpu | cuda12 | cuda13 | tpu) ;;
+    *) fail "ACCELERATOR=$ACCELERATOR is none of cpu, cuda12, cuda13, tpu" ;;
+  esac
   if [ -z "${PYTHON:-}" ]; then return; fi
-  if ! "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+  if ! "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+    2>/dev/null; then
     fail "PYTHON=$PYTHON does not run or is older than Python 3.11"
   fi
   if [ -x "$venv/bin/python" ] &&
@@ -123,13 +128,9 @@ base_python() {
 }
 
 install() {
-  local chosen extras
+  local chosen extras=analysis,test
   chosen=${ACCELERATOR:-$(accelerator)}
-  case $chosen in
-    cpu) extras=analysis,test ;;
-    cuda12 | cuda13 | tpu) extras=analysis,test,$chosen ;;
-    *) fail "ACCELERATOR=$chosen is none of cpu, cuda12, cuda13, tpu" ;;
-  esac
+  [ "$chosen" = cpu ] || extras=$extras,$chosen
   say "installing the pinned packages for $chosen (first time: a few minutes)"
   # The pinned setuptools, so that building the project downloads nothing else.
   pip_install setuptools

@@ -1,0 +1,79 @@
+"""launch/train.sh: which experiment, which flags, whose exit code."""
+
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+LAUNCH = pathlib.Path(__file__).resolve().parents[2] / 'launch'
+
+
+@pytest.fixture
+def checkout(tmp_path):
+  """A checkout whose Python tells its arguments and where it was started."""
+  (tmp_path / 'launch').mkdir()
+  shutil.copy(LAUNCH / 'train.sh', tmp_path / 'launch')
+  program(tmp_path / 'launch/setup.sh', 'echo set up')
+  program(
+    tmp_path / '.venv/bin/python',
+    'echo "$PWD: $*"',
+    'echo "$PYTHONPATH"',
+    'exit 75',
+  )
+  for name in ('babi', 'nth_farthest'):
+    (tmp_path / 'experiments' / name).mkdir(parents=True)
+    (tmp_path / 'experiments' / name / 'train.py').touch()
+  return tmp_path
+
+
+@pytest.mark.parametrize(
+  ('given', 'run'),
+  [
+    ([], 'nth_farthest.train'),
+    (['--preset=paper'], 'nth_farthest.train --preset=paper'),
+    (['babi', '--workdir=a b', '--help'], 'babi.train --workdir=a b --help'),
+  ],
+)
+def test_sets_up_then_runs_the_experiment_in_place(
+  checkout, tmp_path_factory, given, run
+):
+  elsewhere = tmp_path_factory.mktemp('elsewhere')
+  out = train(checkout, *given, cwd=elsewhere)
+  assert out.stdout.splitlines() == [
+    'set up',
+    f'{elsewhere}: -P -m experiments.{run}',
+    str(checkout),
+  ]
+  assert out.returncode == 75
+
+
+def test_unknown_experiment_lists_those_there_are(checkout):
+  out = train(checkout, 'nth_nearest', cwd=checkout)
+  assert out.returncode == 77
+  assert out.stdout == ''
+  assert "'nth_nearest'" in out.stderr
+  assert out.stderr.split()[-2:] == ['babi', 'nth_farthest']
+
+
+def test_failed_set_up_trains_nothing(checkout):
+  program(checkout / 'launch/setup.sh', 'exit 77')
+  out = train(checkout, cwd=checkout)
+  assert (out.returncode, out.stdout) == (77, '')
+
+
+def train(checkout, *args, cwd):
+  return subprocess.run(
+    [checkout / 'launch/train.sh', *args],
+    cwd=cwd,
+    env={'PATH': '/usr/bin:/bin'},
+    capture_output=True,
+    text=True,
+    stdin=subprocess.DEVNULL,
+  )
+
+
+def program(path, *lines):
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.write_text('\n'.join(['#!/bin/sh', *lines, '']))
+  path.chmod(0o755)
