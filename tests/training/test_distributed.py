@@ -1,0 +1,124 @@
+"""Tests rmc_jax/training/distributed.py, with real processes at the end."""
+
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from rmc_jax.training import distributed
+from rmc_jax.training.exit_codes import ConfigurationError
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = pathlib.Path(__file__).with_name('one_of_two.py')
+
+
+def test_without_flags_this_is_a_job_of_one_process():
+  distributed.initialize()
+  assert not jax.distributed.is_initialized()
+  assert distributed.is_primary()
+  distributed.shutdown()
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        ({'process_id': 1}, 'coordinator_address and process_count missing'),
+        (
+            {'coordinator_address': 'a:1', 'process_count': 2},
+            r"process_id missing, the others are \['a:1', 2\]",
+        ),
+        (
+            {
+                'coordinator_address': 'a:1',
+                'process_count': 2,
+                'process_id': 2,
+            },
+            'from 0 to 1 in a job of 2, got 2',
+        ),
+        (
+            {
+                'coordinator_address': 'a:1',
+                'process_count': 0,
+                'process_id': 0,
+            },
+            'process_count must be positive, got 0',
+        ),
+        (
+            {
+                'coordinator_address': 'somewhere',
+                'process_count': 2,
+                'process_id': 0,
+            },
+            "host:port .* got 'somewhere'",
+        ),
+    ],
+)
+def test_flags_that_make_no_job_are_refused(arguments, message):
+  with pytest.raises(ConfigurationError, match=message):
+    distributed.initialize(**arguments)
+
+
+def free_port():
+  with socket.socket() as probe:
+    probe.bind(('127.0.0.1', 0))
+    return probe.getsockname()[1]
+
+
+def run_job(folder, processes, devices_each):
+  """Runs the program in so many processes; returns what each ended with."""
+  environment = os.environ | {
+      'JAX_PLATFORMS': 'cpu',
+      'XLA_FLAGS': f'--xla_force_host_platform_device_count={devices_each}',
+      'PYTHONPATH': str(ROOT),
+  }
+  address = f'127.0.0.1:{free_port()}'
+  outputs = [folder / f'{processes}_{i}.npz' for i in range(processes)]
+  children = []
+  try:
+    for i, output in enumerate(outputs):
+      job = [address, str(processes), str(i)] if processes > 1 else []
+      children.append(
+          subprocess.Popen(
+              [sys.executable, '-W', 'error', str(PROGRAM), str(output), *job],
+              env=environment,
+              stdout=subprocess.PIPE,
+              stderr=subprocess.STDOUT,
+              text=True,
+          )
+      )
+    for child in children:
+      said, _ = child.communicate(timeout=240)
+      assert child.returncode == 0, said
+  finally:
+    # SIGKILL: a process that has joined a job ignores SIGTERM.
+    for child in children:
+      child.kill()
+      child.wait()
+  return [dict(np.load(output)) for output in outputs]
+
+
+@pytest.mark.multiprocess
+def test_two_processes_train_as_one_with_two_devices(tmp_path):
+  first, second = run_job(tmp_path, processes=2, devices_each=1)
+  (alone,) = run_job(tmp_path, processes=1, devices_each=2)
+  assert first['primary']
+  assert not second['primary']
+  assert alone['primary']
+  for name in ('hidden', 'out', 'losses', 'evaluation'):
+    assert first[name].tobytes() == second[name].tobytes(), name
+    # The order in which two float32 numbers are added is another one in
+    # another layout, 16 times over and through Adam.
+    np.testing.assert_allclose(
+        first[name], alone[name], rtol=1e-5, err_msg=name
+    )
+  assert alone['evaluation'][1] == 7
+  assert np.all(np.diff(alone['losses'][:4]) != 0)
+  for result in (first, second, alone):
+    # Only one device differs, but each process hears of it.
+    assert "['out']" in str(result['divergence'])
+    assert 'hidden' not in str(result['divergence'])

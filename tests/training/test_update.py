@@ -1,0 +1,441 @@
+"""Tests rmc_jax/training/update.py: what is added up, applied and left out."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from rmc_jax.training import parallel
+from rmc_jax.training.exit_codes import ConfigurationError
+from rmc_jax.training.state import create_state
+from rmc_jax.training.update import LossAux
+from rmc_jax.training.update import make_update
+
+B, T, X = 8, 3, 5  # Examples, steps, features.
+# Float32 sums of a few dozen numbers of size 1, added in another order on
+# another number of devices, over some updates that do not amplify them.
+TOLERANCE = {'rtol': 2e-5, 'atol': 1e-7}
+
+
+def make_params():
+  rng = np.random.default_rng(0)
+  return {
+      'hidden': rng.normal(size=(X, 7)).astype(np.float32),
+      'out': rng.normal(size=(7,)).astype(np.float32),
+  }
+
+
+def errors(params, batch):
+  """Squared errors [B, T] of a small network."""
+  outputs = jnp.tanh(batch['x'] @ params['hidden']) @ params['out']
+  return (outputs - batch['y']) ** 2
+
+
+def loss_fn(params, network_state, key, batch):
+  del key
+  squared, mask = errors(params, batch), batch['mask']
+  aux = LossAux(
+      weight=mask.sum(),
+      metrics={'largest': (squared.max(), 1), 'tokens': (mask.sum(), 1)},
+      network_state=network_state,
+  )
+  return (squared * mask).sum(), aux
+
+
+def make_batch(seed):
+  """A global batch whose quarters have 6, 3, 1 and 0 valid steps."""
+  rng = np.random.default_rng(seed)
+  mask = np.zeros((B, T), np.float32)
+  mask[:2] = mask[2, :2] = mask[3, 0] = mask[5, 1] = 1
+  return {
+      'x': rng.normal(size=(B, T, X)).astype(np.float32),
+      # Grows along the batch, so that where the mask is matters.
+      'y': rng.normal(size=(B, T)).astype(np.float32)
+      + np.arange(B, dtype=np.float32)[:, None],
+      'mask': mask,
+  }
+
+
+def sample(key):
+  """One example, for data made on the device."""
+  drawn = jax.random.uniform(key, (T, X + 2), minval=-1.0)
+  return {
+      'x': drawn[:, :X],
+      'y': drawn[:, X],
+      'mask': (drawn[:, X + 1] > -0.2).astype(jnp.float32),
+  }
+
+
+def start(optimizer, devices=None, network_state=None, params=None):
+  state = create_state(
+      make_params() if params is None else params,
+      network_state or {},
+      optimizer,
+      jax.random.key(1),
+  )
+  return parallel.place_state(state, devices)
+
+
+def run_on_host_batches(num_devices, batches, optimizer):
+  devices = jax.devices()[:num_devices]
+  update = make_update(
+      loss_fn, optimizer, global_batch_size=B, devices=devices
+  )
+  state, history = start(optimizer, devices), []
+  for batch in batches:
+    state, metrics = update(state, parallel.split_batch(batch, devices))
+    history.append(jax.device_get(metrics))
+  parallel.assert_replicated(state, devices)
+  return jax.device_get(state), history
+
+
+def run_generated(num_devices, num_calls, updates_per_call, optimizer):
+  devices = jax.devices()[:num_devices]
+  update = make_update(
+      loss_fn,
+      optimizer,
+      global_batch_size=B,
+      sample=sample,
+      data_key=jax.random.key(2),
+      updates_per_call=updates_per_call,
+      devices=devices,
+  )
+  state, history = start(optimizer, devices), []
+  for _ in range(num_calls):
+    state, metrics = update(state)
+    history.append(jax.device_get(metrics))
+  parallel.assert_replicated(state, devices)
+  return jax.device_get(state), history
+
+
+def test_one_update_is_the_gradient_of_the_mean_over_all_valid_steps():
+  batch, params = make_batch(0), make_params()
+
+  def mean(params):
+    return (errors(params, batch) * batch['mask']).sum() / batch['mask'].sum()
+
+  def mean_of_device_means(params):
+    per_step = (errors(params, batch) * batch['mask']).reshape(4, -1).sum(1)
+    counts = batch['mask'].reshape(4, -1).sum(1)
+    return (per_step / jnp.maximum(counts, 1)).mean()
+
+  state, (metrics,) = run_on_host_batches(4, [batch], optax.sgd(1e-2))
+  loss, gradient = jax.value_and_grad(mean)(params)
+  expected = jax.tree.map(lambda p, g: p - 1e-2 * g, params, gradient)
+  chex.assert_trees_all_close(state.params, expected, **TOLERANCE)
+  wrong = jax.tree.map(
+      lambda p, g: p - 1e-2 * g, params, jax.grad(mean_of_device_means)(params)
+  )
+  with pytest.raises(AssertionError):
+    chex.assert_trees_all_close(state.params, wrong, **TOLERANCE)
+
+  np.testing.assert_allclose(
+      metrics['loss'], (loss * 10, 10), rtol=TOLERANCE['rtol']
+  )
+  np.testing.assert_allclose(
+      metrics['gradient_norm'],
+      (np.sqrt(sum((g**2).sum() for g in gradient.values())), 1),
+      rtol=TOLERANCE['rtol'],
+  )
+  assert metrics['tokens'] == (10, 4)  # Summed over the four devices.
+  assert metrics['nonfinite'] == (0, 1)
+
+
+def test_host_batches_train_alike_on_any_number_of_devices():
+  batches = [make_batch(seed) for seed in range(5)]
+  optimizer = optax.chain(
+      optax.clip_by_global_norm(1.0), optax.sgd(1e-2, momentum=0.9)
+  )
+  one, one_history = run_on_host_batches(1, batches, optimizer)
+  for num_devices in (2, 4):
+    many, many_history = run_on_host_batches(num_devices, batches, optimizer)
+    assert one.step == many.step == 5
+    chex.assert_trees_all_close(one.params, many.params, **TOLERANCE)
+    chex.assert_trees_all_close(one.opt_state, many.opt_state, **TOLERANCE)
+    for name in ('loss', 'gradient_norm'):
+      np.testing.assert_allclose(
+          [metrics[name] for metrics in one_history],
+          [metrics[name] for metrics in many_history],
+          **TOLERANCE,
+      )
+
+
+def test_generated_data_is_the_same_on_any_number_of_devices():
+  one, one_history = run_generated(1, 3, 2, optax.adam(1e-2))
+  for num_devices in (2, 4):
+    many, many_history = run_generated(num_devices, 3, 2, optax.adam(1e-2))
+    assert one.step == many.step == 6
+    chex.assert_trees_all_close(one.params, many.params, **TOLERANCE)
+    for ours, theirs in zip(one_history, many_history, strict=True):
+      # The masks are drawn too: equal counts mean equal examples.
+      assert ours['loss'][1] == theirs['loss'][1]
+      np.testing.assert_allclose(
+          ours['loss'][0], theirs['loss'][0], rtol=TOLERANCE['rtol']
+      )
+
+
+def test_several_updates_a_call_are_the_same_updates():
+  single, singles = run_generated(2, 6, 1, optax.sgd(1e-2))
+  several, calls = run_generated(2, 2, 3, optax.sgd(1e-2))
+  assert single.step == several.step == 6
+  chex.assert_trees_all_close(single.params, several.params, **TOLERANCE)
+  for i, metrics in enumerate(calls):
+    for name, pair in metrics.items():
+      expected = np.sum(
+          [step[name] for step in singles[3 * i : 3 * i + 3]], axis=0
+      )
+      np.testing.assert_allclose(pair, expected, rtol=TOLERANCE['rtol'])
+  assert calls[0]['nonfinite'] == (0, 3)
+
+
+def test_example_keys_follow_from_the_step_and_the_global_index():
+  collected = []
+
+  def keep(params, network_state, key, batch):
+    del key
+    jax.debug.callback(lambda key: collected.append(np.asarray(key)), batch)
+    aux = LossAux(jnp.float32(1), {}, network_state)
+    return 0.0 * params['w'], aux
+
+  optimizer = optax.sgd(1.0)
+  update = make_update(
+      keep,
+      optimizer,
+      global_batch_size=8,
+      sample=jax.random.key_data,
+      data_key=jax.random.key(2),
+      updates_per_call=2,
+  )
+  state, _ = update(start(optimizer, params={'w': jnp.float32(1)}))
+  jax.effects_barrier()
+  expected = [
+      jax.random.key_data(
+          jax.random.fold_in(jax.random.fold_in(jax.random.key(2), step), i)
+      )
+      for step in range(2)
+      for i in range(8)
+  ]
+  assert state.step == 2
+  assert {tuple(k) for keys in collected for k in keys.tolist()} == {
+      tuple(k.tolist()) for k in expected
+  }
+  assert sum(len(keys) for keys in collected) == 16
+
+
+@pytest.mark.parametrize('make_key', [jax.random.key, jax.random.PRNGKey])
+def test_the_network_key_differs_between_devices_and_steps(make_key):
+  """The sum of 4 draws is that of the 4 documented keys, step by step."""
+
+  def noisy(params, network_state, key, batch):
+    del batch
+    draw = jax.random.uniform(key)
+    aux = LossAux(jnp.float32(1), {'draw': (draw, 1)}, network_state)
+    return 0.0 * params['w'], aux
+
+  optimizer, base = optax.sgd(1.0), make_key(5)
+  update = make_update(noisy, optimizer, global_batch_size=4)
+  state = parallel.place_state(
+      create_state({'w': jnp.float32(1)}, {}, optimizer, base)
+  )
+  for step in range(2):
+    state, metrics = update(state, parallel.split_batch(np.zeros(4)))
+    step_key = jax.random.fold_in(base, step)
+    draws = [
+        jax.random.uniform(jax.random.fold_in(step_key, i)) for i in range(4)
+    ]
+    assert len({float(draw) for draw in draws}) == 4
+    # A float32 sum of four numbers below 1, in any order.
+    np.testing.assert_allclose(metrics['draw'][0], sum(draws), rtol=1e-6)
+  assert (state.key == base).all()
+
+
+@pytest.mark.parametrize('where', ['loss', 'gradient', 'weight'])
+def test_an_update_that_is_not_finite_is_left_out(where):
+  def broken(params, network_state, key, batch):
+    loss, aux = loss_fn(params, network_state, key, batch)
+    # Of step 1 only, and on one device only.
+    is_bad = batch['bad'].any()
+    if where == 'loss':
+      loss = jnp.where(is_bad, jnp.inf, loss)
+    elif where == 'gradient':
+      # sqrt has an infinite slope at 0; the value itself is fine.
+      loss += jnp.sqrt(jnp.where(is_bad, 0.0, 1.0) * params['out'].sum() ** 2)
+    else:
+      aux = aux._replace(weight=jnp.where(is_bad, jnp.nan, aux.weight))
+    counted = network_state['seen'] + jnp.where(is_bad, jnp.nan, 1.0)
+    return loss, aux._replace(network_state={'seen': counted})
+
+  optimizer = optax.adam(1e-2)
+  update = make_update(broken, optimizer, global_batch_size=B)
+  state = start(optimizer, network_state={'seen': jnp.zeros(())})
+  states, bad_counts = [jax.device_get(state)], []
+  for step in range(3):
+    bad = np.zeros(B, bool)
+    bad[5] = step == 1
+    batch = make_batch(step) | {'bad': bad}
+    state, metrics = update(state, parallel.split_batch(batch))
+    states.append(jax.device_get(state))
+    bad_counts.append(tuple(map(int, metrics['nonfinite'])))
+  assert bad_counts == [(0, 1), (1, 1), (0, 1)]
+  chex.assert_trees_all_equal(
+      states[2]._replace(step=states[1].step), states[1]
+  )
+  assert states[2].step == 2  # The data go on.
+  assert states[3].network_state['seen'] == 2
+  assert not np.array_equal(states[3].params['out'], states[2].params['out'])
+  chex.assert_tree_all_finite(states[3].params)
+
+
+def test_a_bad_update_within_a_call_is_counted_and_left_out():
+  def broken(params, network_state, key, batch):
+    loss, aux = loss_fn(params, network_state, key, batch)
+    step = network_state['step'] + 1
+    loss = jnp.where(step == 2, jnp.nan, loss)
+    return loss, aux._replace(network_state={'step': step})
+
+  optimizer = optax.sgd(1e-2)
+  update = make_update(
+      broken,
+      optimizer,
+      global_batch_size=B,
+      sample=sample,
+      data_key=jax.random.key(2),
+      updates_per_call=4,
+  )
+  state = start(optimizer, network_state={'step': jnp.zeros((), jnp.int32)})
+  state, metrics = update(state)
+  # Once step 1 is reached it stays: the update to 2 is never applied.
+  assert metrics['nonfinite'] == (3, 4)
+  assert state.step == 4
+  assert state.network_state['step'] == 1
+  assert np.isnan(metrics['loss'][0])
+
+
+def test_a_batch_that_weighs_nothing_is_left_out():
+  batch = make_batch(0) | {'mask': np.zeros((B, T), np.float32)}
+  before = make_params()
+  state, (metrics,) = run_on_host_batches(4, [batch], optax.sgd(1e-2))
+  assert metrics['nonfinite'] == (1, 1)
+  chex.assert_trees_all_equal(state.params, before)
+
+
+def test_network_state_is_averaged_and_whole_numbers_are_kept():
+  def averaging(params, network_state, key, batch):
+    loss, aux = loss_fn(params, network_state, key, batch)
+    new = {
+        'mean': batch['y'].mean(),
+        'count': network_state['count'] + 1,
+    }
+    return loss, aux._replace(network_state=new)
+
+  optimizer, batch = optax.sgd(1e-2), make_batch(0)
+  update = make_update(averaging, optimizer, global_batch_size=B)
+  state = start(
+      optimizer,
+      network_state={'mean': jnp.zeros(()), 'count': jnp.zeros((), jnp.int32)},
+  )
+  state, _ = update(state, parallel.split_batch(batch))
+  # A float32 mean of 24 numbers below 10.
+  np.testing.assert_allclose(
+      state.network_state['mean'], batch['y'].mean(), rtol=1e-6
+  )
+  assert state.network_state['count'] == 1
+  assert state.network_state['count'].dtype == jnp.int32
+  parallel.assert_replicated(state)
+
+
+@pytest.mark.parametrize('generated', [False, True])
+def test_updates_compile_once(generated):
+  optimizer = optax.adam(1e-2)
+  chex.clear_trace_counter()
+  traced = chex.assert_max_traces(loss_fn, n=1)
+  options = (
+      {'sample': sample, 'data_key': jax.random.key(2), 'updates_per_call': 2}
+      if generated
+      else {}
+  )
+  update = make_update(traced, optimizer, global_batch_size=B, **options)
+  state = start(optimizer)
+  for seed in range(3):
+    batch = None if generated else parallel.split_batch(make_batch(seed))
+    state, _ = update(state, batch)
+  # A state that comes back from disk must not compile anything either.
+  state = parallel.place_state(jax.device_get(state))
+  update(state, batch)
+
+
+def test_no_two_leaves_share_a_buffer_even_after_updates():
+  """An average that starts as the weights; donation would crash otherwise."""
+  params = jax.tree.map(jnp.asarray, make_params())
+  optimizer = optax.chain(optax.sgd(1e-2), optax.ema(0.9))
+
+  def averaging(params, network_state, key, batch):
+    loss, aux = loss_fn(params, network_state, key, batch)
+    return loss, aux._replace(network_state=params)
+
+  update = make_update(averaging, optimizer, global_batch_size=B)
+  state = start(optimizer, params=params, network_state=params)
+  for seed in range(2):
+    state, _ = update(state, parallel.split_batch(make_batch(seed)))
+    pointers = [
+        shard.data.unsafe_buffer_pointer()
+        for leaf in jax.tree.leaves(state._replace(key=state.step))
+        for shard in leaf.addressable_shards
+    ]
+    assert len(pointers) - len(set(pointers)) == 4  # step, listed twice.
+  np.testing.assert_array_equal(params['out'], make_params()['out'])
+
+
+def test_a_global_batch_that_does_not_divide_is_refused_with_both_numbers():
+  with pytest.raises(ConfigurationError, match='batch of 10 .* 4 devices'):
+    make_update(loss_fn, optax.sgd(1.0), global_batch_size=10)
+
+
+def test_a_batch_of_another_size_than_promised_is_refused():
+  optimizer = optax.sgd(1.0)
+  update = make_update(loss_fn, optimizer, global_batch_size=2 * B)
+  with pytest.raises(ValueError, match='brings 2 .* asks for 4'):
+    update(start(optimizer), parallel.split_batch(make_batch(0)))
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        ({'updates_per_call': 0}, 'at least 1, got 0'),
+        ({'updates_per_call': 2}, 'updates_per_call=2'),
+        ({'data_key': 3}, 'data_key=3'),
+        ({'sample': sample}, 'needs a data_key'),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options, message):
+  with pytest.raises(ValueError, match=message):
+    make_update(loss_fn, optax.sgd(1.0), global_batch_size=B, **options)
+
+
+def test_a_missing_or_a_superfluous_batch_is_refused():
+  optimizer = optax.sgd(1.0)
+  from_host = make_update(loss_fn, optimizer, global_batch_size=B)
+  with pytest.raises(ValueError, match='needs a batch'):
+    from_host(start(optimizer))
+  generated = make_update(
+      loss_fn,
+      optimizer,
+      global_batch_size=B,
+      sample=sample,
+      data_key=jax.random.key(2),
+  )
+  with pytest.raises(ValueError, match='makes its own batch'):
+    generated(start(optimizer), parallel.split_batch(make_batch(0)))
+
+
+def test_metric_names_of_the_update_are_reserved():
+  def clashing(params, network_state, key, batch):
+    loss, aux = loss_fn(params, network_state, key, batch)
+    return loss, aux._replace(metrics={'loss': (loss, aux.weight)})
+
+  optimizer = optax.sgd(1.0)
+  update = make_update(clashing, optimizer, global_batch_size=B)
+  with pytest.raises(ValueError, match=r"\['loss'\]"):
+    update(start(optimizer), parallel.split_batch(make_batch(0)))
