@@ -2,6 +2,7 @@
 
 from rmc_jax.training.evaluate import make_evaluate
 from rmc_jax.training.evaluate import make_evaluate_generated
+from rmc_jax.training.loop import train
 from rmc_jax.training.optimizer import make_optimizer
 from rmc_jax.training.optimizer import make_schedule
 from rmc_jax.training.optimizer import OptimizerConfig
@@ -22,4 +23,5 @@ __all__ = [
     'make_optimizer',
     'make_schedule',
     'make_update',
+    'train',
 ]

@@ -1,0 +1,149 @@
+"""The record of a run: metrics.jsonl, and the same numbers for TensorBoard.
+
+metrics.jsonl has one object a line and one line a step, flushed as written:
+
+  {"step": 200, "train": {"loss": 1.7}, "eval": {"loss": 1.8},
+   "time": {"seconds": 8.1, "updates_per_second": 50.3}}
+
+"train" or "eval" is absent where it was not due, and null is a number that is
+not finite. All but "time" depends only on the configuration: a run killed and
+resumed writes the same lines as one that was not. "time" is the clock: seconds
+of training, over all starts but without work that was lost.
+"""
+
+from collections.abc import Mapping
+import json
+import math
+import os
+import pathlib
+import time
+
+from absl import logging
+from tensorboardX import SummaryWriter
+
+from rmc_jax.training.exit_codes import ConfigurationError
+
+FILE_NAME = 'metrics.jsonl'
+
+
+class MetricsLog:
+  """Appends to the record of a run; for the primary process only.
+
+  Args:
+    workdir: the folder of metrics.jsonl and of the TensorBoard events; made if
+      missing.
+    step: the step that was restored, 0 for a fresh start. Lines beyond it, and
+      a last line cut off in writing, are removed: they will be written again.
+
+  Raises:
+    ConfigurationError: a line before the last is not readable.
+  """
+
+  def __init__(self, workdir: str | pathlib.Path, step: int):
+    workdir = pathlib.Path(workdir)
+    workdir.mkdir(parents=True, exist_ok=True)
+    path = workdir / FILE_NAME
+    self._seconds_before = _truncate(path, step)
+    self._file = path.open('a')
+    self._events = SummaryWriter(str(workdir), purge_step=step + 1)
+    self._started = time.monotonic()
+    self._last = step, self._started
+
+  def write(
+      self,
+      step: int,
+      train: Mapping[str, float] | None = None,
+      evaluation: Mapping[str, float] | None = None,
+  ) -> None:
+    """Writes the one line of `step`."""
+    groups = {
+        'train': train,
+        'eval': evaluation,
+        'time': self._time(step),
+    }
+    line = {'step': step} | {
+        group: {name: _finite(value) for name, value in values.items()}
+        for group, values in groups.items()
+        if values is not None
+    }
+    self._file.write(json.dumps(line, allow_nan=False) + '\n')
+    self._file.flush()
+    for group, values in groups.items():
+      for name, value in (values or {}).items():
+        if math.isfinite(value):
+          self._events.add_scalar(f'{group}/{name}', value, step)
+
+  def sync(self) -> None:
+    """Puts on the disk what was written, so that no checkpoint is ahead."""
+    os.fsync(self._file.fileno())
+    self._events.flush()
+
+  def close(self) -> None:
+    self._file.close()
+    self._events.close()
+
+  def _time(self, step: int) -> dict[str, float]:
+    last_step, last_time = self._last
+    now = time.monotonic()
+    self._last = step, now
+    return {
+        'seconds': self._seconds_before + now - self._started,
+        'updates_per_second': (step - last_step) / (now - last_time),
+    }
+
+
+def read_metrics(workdir: str | pathlib.Path) -> list[dict]:
+  """Reads the lines of a run's metrics.jsonl; [] where there is none.
+
+  A last line without its end (a run killed in writing, or still writing) is
+  left out.
+
+  Raises:
+    ConfigurationError: any other line is not readable; names it.
+  """
+  path = pathlib.Path(workdir) / FILE_NAME
+  return [json.loads(line) for line in _whole_lines(path)]
+
+
+def _truncate(path: pathlib.Path, step: int) -> float:
+  """Removes the lines beyond `step`; returns the seconds of the last kept."""
+  if not path.exists():
+    return 0.0
+  lines = _whole_lines(path)
+  kept = [line for line in lines if json.loads(line)['step'] <= step]
+  if len(kept) < len(lines):
+    logging.info('%s: %d lines beyond step %d removed, to be written again.',
+                 path, len(lines) - len(kept), step)
+  aside = path.with_name(path.name + '.tmp')
+  aside.write_bytes(b''.join(kept))
+  aside.rename(path)
+  return json.loads(kept[-1])['time']['seconds'] if kept else 0.0
+
+
+def _whole_lines(path: pathlib.Path) -> list[bytes]:
+  """The lines, each with its newline, but for a last one that was cut off."""
+  if not path.exists():
+    return []
+  lines = path.read_bytes().splitlines(keepends=True)
+  if lines and not lines[-1].endswith(b'\n'):
+    lines.pop()
+  for number, line in enumerate(lines, 1):
+    if not _is_record(line):
+      raise ConfigurationError(
+          f'Line {number} of {path} is not a line of metrics: {line[:60]!r}. '
+          'Mend or remove that line, or choose another workdir.'
+      )
+  return lines
+
+
+def _is_record(line: bytes) -> bool:
+  try:
+    record = json.loads(line)
+  except ValueError:
+    return False
+  return isinstance(record, dict) and isinstance(record.get('step'), int)
+
+
+def _finite(value: float) -> float | None:
+  """JSON has no nan and no infinity."""
+  return value if math.isfinite(value) else None

@@ -1,0 +1,214 @@
+"""The training loop: restore or begin, update, log, evaluate, save, stop.
+
+It receives functions and knows no task. What is computed depends on the state
+and the step alone, so a run that was stopped anywhere goes on as if it had not
+been.
+"""
+
+from collections import deque
+from collections.abc import Callable
+import pathlib
+
+import jax
+
+from rmc_jax import metrics as metrics_lib
+from rmc_jax.metrics import SumsAndCounts
+from rmc_jax.training import distributed
+from rmc_jax.training import parallel
+from rmc_jax.training.checkpoint import Checkpointer
+from rmc_jax.training.exit_codes import ConfigurationError
+from rmc_jax.training.exit_codes import Diverged
+from rmc_jax.training.exit_codes import Preempted
+from rmc_jax.training.log import MetricsLog
+from rmc_jax.training.preemption import Preemption
+from rmc_jax.training.progress import Progress
+from rmc_jax.training.progress import say
+from rmc_jax.training.state import TrainState
+from rmc_jax.types import ArrayTree
+
+CHECKPOINTS = 'checkpoints'
+
+
+def train(
+    workdir: str | pathlib.Path,
+    *,
+    init: Callable[[], TrainState],
+    update: Callable[..., tuple[TrainState, SumsAndCounts]],
+    num_steps: int,
+    updates_per_call: int = 1,
+    batch_at: Callable[[int], ArrayTree] | None = None,
+    evaluate: Callable[[TrainState], SumsAndCounts] | None = None,
+    log_every: int = 100,
+    eval_every: int = 1000,
+    checkpoint_every: int = 1000,
+    keep_checkpoints: int = 3,
+    devices: parallel.Devices = None,
+) -> TrainState:
+  """Trains to `num_steps` updates, from the newest good checkpoint if any.
+
+  Every process of the job calls it with the same arguments. All intervals are
+  in updates, and due at the first call that ends on or beyond a multiple; all
+  are due at the end. A line of the log holds the means over the one call that
+  ends at its step, so that it does not depend on where the run was stopped.
+
+  Args:
+    workdir: gets `checkpoints/`, `metrics.jsonl` and TensorBoard events; shared
+      by the processes.
+    init: makes the state of step 0; must be traceable, and is only traced where
+      there is a checkpoint.
+    update: (state, batch) -> (state, metrics), of `update.make_update`. The
+      state is donated.
+    num_steps: updates in the whole run, earlier starts included.
+    updates_per_call: by how much `update` advances `state.step`.
+    batch_at: step -> this process's examples of that update, leaves [B, ...] on
+      the host; a function of the step and nothing else. None where `update`
+      makes its own data.
+    evaluate: state -> metrics, of `evaluate.make_evaluate`.
+    log_every: updates between lines of the log.
+    eval_every: updates between evaluations.
+    checkpoint_every: updates between checkpoints.
+    keep_checkpoints: how many of the newest to keep.
+    devices: as in `parallel`.
+
+  Returns:
+    The trained state, on the devices.
+
+  Raises:
+    Preempted: a signal asked to stop; the state is saved.
+    Diverged: an update was not finite and was left out; metrics and state are
+      saved.
+    ConfigurationError: numbers that do not go together, or a workdir of another
+      run.
+    SaveFailed: a checkpoint could not be written.
+  """
+  _check_intervals(
+      log_every=log_every,
+      eval_every=eval_every,
+      checkpoint_every=checkpoint_every,
+      num_steps=num_steps,
+      updates_per_call=updates_per_call,
+  )
+  workdir = pathlib.Path(workdir)
+  with (
+      Preemption() as preemption,
+      Checkpointer(workdir / CHECKPOINTS, keep=keep_checkpoints) as saver,
+  ):
+    restored = saver.restore(jax.eval_shape(init))
+    step, state = (0, init()) if restored is None else restored
+    state = parallel.place_state(state, devices)
+    if step >= num_steps:
+      if distributed.is_primary():
+        say(f'{workdir} is done: {step} updates of {num_steps} are made.')
+      return state
+    if (num_steps - step) % updates_per_call:
+      raise ConfigurationError(
+          f'{num_steps} updates cannot be reached from step {step} by calls of '
+          f'{updates_per_call}; choose a num_steps that is {step} plus a '
+          f'multiple of {updates_per_call}.'
+      )
+
+    def due(every):
+      return step // every > before // every or step == num_steps
+
+    in_flight, means = deque(), {}
+    with _Report(workdir, step, num_steps) as report:
+      while step < num_steps:
+        batch = None
+        if batch_at is not None:
+          batch = parallel.split_batch(batch_at(step), devices)
+        state, metrics = update(state, batch)
+        before, step = step, step + updates_per_call
+        in_flight.append((step, metrics))
+
+        stop = preemption.requested()
+        save = stop or due(checkpoint_every)
+        settle = save or due(log_every) or due(eval_every)
+        while len(in_flight) > (0 if settle else _calls_ahead()):
+          at, metrics = in_flight.popleft()
+          means = metrics_lib.divide(metrics)
+          if means['nonfinite'] > 0:
+            report.record(at, means, None)
+            report.sync()
+            saver.save(step, state)
+            saver.wait()
+            raise Diverged(_describe_bad(at, updates_per_call, means, workdir))
+        evaluation = None
+        if evaluate is not None and due(eval_every):
+          evaluation = metrics_lib.divide(evaluate(state))
+        report.record(step, means if due(log_every) else None, evaluation)
+        if save:
+          report.sync()  # First, so that no checkpoint is ahead of the log.
+          saver.save(step, state)
+        saver.poll()
+        if stop and step < num_steps:
+          saver.wait()
+          raise Preempted(
+              f'Stopped at step {step} of {num_steps}; everything is saved in '
+              f'{workdir}. The same command goes on from there.'
+          )
+      return state
+
+
+class _Report:
+  """The log and the progress of the primary process; silent in the others."""
+
+  def __init__(self, workdir: pathlib.Path, step: int, num_steps: int):
+    self._sinks = None
+    if distributed.is_primary():
+      self._sinks = MetricsLog(workdir, step), Progress(step, num_steps)
+      if step:
+        say(f'{workdir}: going on from step {step} of {num_steps}.')
+
+  def __enter__(self) -> '_Report':
+    return self
+
+  def __exit__(self, *exception) -> None:
+    if self._sinks is not None:
+      for sink in self._sinks:
+        sink.close()
+
+  def record(
+      self,
+      step: int,
+      train: dict[str, float] | None,
+      evaluation: dict[str, float] | None,
+  ) -> None:
+    """Tells of every call; a line is written where there is something in it."""
+    if self._sinks is None:
+      return
+    log, progress = self._sinks
+    if train is not None or evaluation is not None:
+      log.write(step, train, evaluation)
+    progress.update(step, train, evaluation)
+
+  def sync(self) -> None:
+    """Puts the log on the disk."""
+    if self._sinks is not None:
+      self._sinks[0].sync()
+
+
+def _calls_ahead() -> int:
+  """How many calls may be under way while the loop goes on.
+
+  One, so that the device does not wait for the host to read metrics. None on
+  the CPU: there is nothing to gain, and collectives of calls that overlap can
+  lock up several processes.
+  """
+  return 0 if jax.default_backend() == 'cpu' else 1
+
+
+def _describe_bad(
+    step: int, updates: int, means: dict[str, float], workdir: pathlib.Path
+) -> str:
+  return (
+      f'{round(means["nonfinite"] * updates)} of the {updates} updates up to '
+      f'step {step} had a loss or gradient that is not finite and were left '
+      f'out. State and metrics are kept in {workdir}; starting again goes on '
+      'without those updates. Look at the learning rate and the clipping first.'
+  )
+
+
+def _check_intervals(**numbers: int) -> None:
+  for name, number in numbers.items():
+    if number < 1:
+      raise ConfigurationError(f'{name} must be at least 1, got {number}.')

@@ -1,0 +1,105 @@
+"""The progress of a run on the console: a bar on a terminal, else a few lines.
+
+What is printed, and when, depends on the clock; nothing that is computed does.
+"""
+
+from collections.abc import Mapping
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn
+from rich.progress import MofNCompleteColumn
+from rich.progress import Progress as Bar
+from rich.progress import TextColumn
+
+# What the line shows, in this order, of a run that reports it; else all.
+_SHOWN = ('loss', 'accuracy')
+
+
+class Progress:
+  """Shows step, loss, accuracy, rate and time left; for the primary process.
+
+  Args:
+    step: where this start begins.
+    num_steps: where the run ends.
+    console: None for standard output.
+    seconds_between_lines: where it is not a terminal (the log of a batch job),
+      one compact line at most this often.
+  """
+
+  def __init__(
+      self,
+      step: int,
+      num_steps: int,
+      *,
+      console: Console | None = None,
+      seconds_between_lines: float = 10.0,
+  ):
+    self._console = Console() if console is None else console
+    self._num_steps = num_steps
+    self._between = seconds_between_lines
+    self._train = self._evaluation = ''
+    self._last_line = time.monotonic()
+    # The rate counts from the end of the first call, which compiles.
+    self._origin: tuple[int, float] | None = None
+    self._bar = None
+    if self._console.is_terminal:
+      self._bar = Bar(
+          BarColumn(), MofNCompleteColumn(), TextColumn('{task.description}'),
+          console=self._console,
+      )
+      self._task = self._bar.add_task(
+          'compiling', total=num_steps, completed=step
+      )
+      self._bar.start()
+
+  def update(
+      self,
+      step: int,
+      train: Mapping[str, float] | None = None,
+      evaluation: Mapping[str, float] | None = None,
+  ) -> None:
+    """Tells that `step` is reached, with new metrics where there are any."""
+    now = time.monotonic()
+    if train is not None:
+      self._train = _format('', train)
+    if evaluation is not None:
+      self._evaluation = _format('eval ', evaluation)
+    if self._origin is None:
+      self._origin = step, now
+    parts = self._train, self._evaluation, self._pace(step, now)
+    text = '  '.join(part for part in parts if part)
+    if self._bar is not None:
+      self._bar.update(self._task, completed=step, description=text)
+    elif self._train and (
+        now - self._last_line >= self._between or step >= self._num_steps
+    ):
+      self._last_line = now
+      say(f'step {step}/{self._num_steps}  {text}', self._console)
+
+  def close(self) -> None:
+    """Leaves the bar as it is; nothing to do without one."""
+    if self._bar is not None:
+      self._bar.stop()
+
+  def _pace(self, step: int, now: float) -> str:
+    """Rate and time left, '' before there is a rate."""
+    first_step, first_time = self._origin or (step, now)
+    if step <= first_step or now <= first_time:
+      return ''
+    rate = (step - first_step) / (now - first_time)
+    left = max(0, round((self._num_steps - step) / rate))
+    minutes, seconds = divmod(left, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f'{rate:.4g} updates/s  {hours}:{minutes:02}:{seconds:02} left'
+
+
+def say(line: str, console: Console | None = None) -> None:
+  """Prints a line as it is; the bar of that console stays below it."""
+  console = Console() if console is None else console
+  console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _format(prefix: str, metrics: Mapping[str, float]) -> str:
+  shown = [name for name in _SHOWN if name in metrics] or metrics
+  return '  '.join(f'{prefix}{name} {metrics[name]:.4g}' for name in shown)

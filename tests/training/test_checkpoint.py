@@ -1,0 +1,314 @@
+"""Tests `rmc_jax.training.checkpoint`: what is damaged is never restored."""
+
+import resource
+import shutil
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from rmc_jax.training import manifest
+from rmc_jax.training.checkpoint import Checkpointer
+from rmc_jax.training.checkpoint import NoGoodCheckpoint
+from rmc_jax.training.checkpoint import SaveFailed
+from rmc_jax.training.checkpoint import StructureMismatch
+from rmc_jax.training.exit_codes import ConfigurationError
+from rmc_jax.training.parallel import place_state
+from rmc_jax.training.state import create_state
+
+
+def make_state(step: int = 0, width: int = 5, key=None, optimizer=None):
+  """A small state whose numbers tell its step; every dtype that can occur."""
+  key = jax.random.key(7) if key is None else key
+  params = {
+      'memory/qkv': {'w': jnp.full((3, width), step + 0.5)},
+      'half': jnp.full((2,), step, jnp.bfloat16),
+      'scalar': jnp.asarray(step, jnp.float32),
+  }
+  network_state = {
+      'flags': jnp.array([True, False]),
+      'nothing': jnp.zeros((0, 4)),
+      'empty': {},
+  }
+  state = create_state(
+      params, network_state, optimizer or optax.adam(1e-3), key
+  )
+  return state._replace(step=jnp.asarray(step, jnp.int32))
+
+
+def assert_same(restored, state):
+  assert jax.tree.structure(restored) == jax.tree.structure(state)
+  for got, wanted in zip(
+      jax.tree.leaves(restored), jax.tree.leaves(state), strict=True
+  ):
+    assert got.dtype == wanted.dtype
+    assert got.shape == wanted.shape
+    if jnp.issubdtype(wanted.dtype, jax.dtypes.prng_key):
+      got, wanted = jax.random.key_data(got), jax.random.key_data(wanted)
+    np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted))
+
+
+def save_steps(directory, *steps, keep=3):
+  with Checkpointer(directory, keep=keep) as checkpointer:
+    for step in steps:
+      checkpointer.save(step, make_state(step))
+
+
+def restore(directory, target=None):
+  with Checkpointer(directory) as checkpointer:
+    return checkpointer.restore(jax.eval_shape(target or make_state))
+
+
+def step_directories(directory):
+  return sorted(int(p.name) for p in directory.iterdir() if p.name.isdigit())
+
+
+def files_of(step_directory):
+  return [path for path in step_directory.rglob('*') if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    'key',
+    [
+        lambda: jax.random.key(7),
+        lambda: jax.random.PRNGKey(7),
+        lambda: jax.random.key(7, impl='rbg'),
+    ],
+    ids=['typed', 'old', 'typed_rbg'],
+)
+def test_restores_every_leaf_bit_for_bit(tmp_path, key):
+  state = make_state(4, key=key())
+  with Checkpointer(tmp_path) as checkpointer:
+    checkpointer.save(4, state)
+  step, restored = restore(tmp_path, lambda: make_state(key=key()))
+  assert step == 4
+  assert_same(restored, state)
+  # The key goes on as it would have.
+  np.testing.assert_array_equal(
+      jax.random.normal(restored.key, (3,)), jax.random.normal(state.key, (3,))
+  )
+
+
+@pytest.mark.parametrize(('saved_on', 'restored_on'), [(4, 1), (1, 4)])
+def test_fits_another_number_of_devices(tmp_path, saved_on, restored_on):
+  placed = place_state(make_state(2), jax.devices()[:saved_on])
+  with Checkpointer(tmp_path) as checkpointer:
+    checkpointer.save(2, placed)
+  _, restored = restore(tmp_path)
+  again = place_state(restored, jax.devices()[:restored_on])
+  assert len(again.step.devices()) == restored_on
+  assert_same(again, make_state(2))
+
+
+def test_nothing_saved_is_none(tmp_path):
+  assert restore(tmp_path) is None
+
+
+def test_buffers_may_be_donated_while_the_save_is_under_way(tmp_path):
+  big = jnp.arange(1_000_000, dtype=jnp.float32)
+  overwrite = jax.jit(lambda x: x * 0 - 1, donate_argnums=0)
+  wanted = np.array(big)
+  with Checkpointer(tmp_path) as checkpointer:
+    checkpointer.save(1, {'big': big})
+    for _ in range(3):
+      big = overwrite(big)
+    big.block_until_ready()
+    checkpointer.wait()
+    _, restored = checkpointer.restore({'big': big})
+  np.testing.assert_array_equal(restored['big'], wanted)
+
+
+def test_keeps_the_newest(tmp_path):
+  save_steps(tmp_path, 1, 2, 3, 4, keep=2)
+  assert step_directories(tmp_path) == [3, 4]
+  save_steps(tmp_path, 5, keep=2)  # Steps of an earlier start count too.
+  assert step_directories(tmp_path) == [4, 5]
+
+
+def test_a_step_is_saved_once(tmp_path):
+  with Checkpointer(tmp_path) as checkpointer:
+    checkpointer.save(1, make_state(1))
+    checkpointer.save(1, make_state(9))
+  assert_same(restore(tmp_path)[1], make_state(1))
+
+
+def test_flipped_byte_in_any_file_falls_back(tmp_path):
+  save_steps(tmp_path / 'good', 1, 2)
+  for path in files_of(tmp_path / 'good' / '2'):
+    copy = tmp_path / 'copy'
+    shutil.copytree(tmp_path / 'good', copy)
+    file = copy / path.relative_to(tmp_path / 'good')
+    content = bytearray(file.read_bytes())
+    if not content:
+      continue
+    content[len(content) // 2] ^= 0x20  # Leaves JSON readable, mostly.
+    file.write_bytes(content)
+    step, restored = restore(copy)
+    assert step == 1, path
+    assert_same(restored, make_state(1))
+    assert step_directories(copy) == [1]
+    assert (copy / 'quarantined' / '2').is_dir()
+    reason = (copy / 'quarantined' / '2.txt').read_text()
+    assert 'was changed' in reason
+    assert file.name in reason
+    shutil.rmtree(copy)
+
+
+def truncate(file):
+  file.write_bytes(file.read_bytes()[:-1])
+
+
+def delete(file):
+  file.unlink()
+
+
+@pytest.mark.parametrize('harm', [truncate, delete])
+def test_truncated_or_deleted_file_falls_back(tmp_path, harm):
+  save_steps(tmp_path / 'good', 1, 2)
+  for path in files_of(tmp_path / 'good' / '2'):
+    copy = tmp_path / 'copy'
+    shutil.copytree(tmp_path / 'good', copy)
+    harm(copy / path.relative_to(tmp_path / 'good'))
+    step, restored = restore(copy)
+    assert step == 1, path
+    assert_same(restored, make_state(1))
+    shutil.rmtree(copy)
+
+
+def test_added_file_falls_back(tmp_path):
+  save_steps(tmp_path, 1, 2)
+  (tmp_path / '2' / 'notes.txt').write_text('mine')
+  assert restore(tmp_path)[0] == 1
+
+
+def test_other_numbers_in_whole_files_fall_back(tmp_path):
+  save_steps(tmp_path, 1, 2)
+  leaves = manifest.read(tmp_path / '2')['leaves']
+  leaves['params/scalar']['digest'] = '0' * 64
+  (tmp_path / '2' / manifest.FILE_NAME).unlink()
+  manifest.write(tmp_path / '2', 2, leaves)
+  assert restore(tmp_path)[0] == 1
+  reason = (tmp_path / 'quarantined' / '2.txt').read_text()
+  assert 'params/scalar' in reason
+
+
+def test_empty_higher_step_is_put_aside_and_can_be_saved_again(tmp_path):
+  save_steps(tmp_path, 1)
+  for _ in range(2):
+    (tmp_path / '9').mkdir()
+    assert restore(tmp_path)[0] == 1
+  assert {p.name for p in (tmp_path / 'quarantined').iterdir()} == {
+      '9', '9.txt', '9_again', '9_again.txt'
+  }
+  save_steps(tmp_path, 9)
+  assert restore(tmp_path)[0] == 9
+
+
+def test_refuses_loudly_if_none_is_good_and_touches_nothing(tmp_path):
+  save_steps(tmp_path, 1, 2)
+  for step in (1, 2):
+    (tmp_path / str(step) / 'commit_success.txt').write_text('')
+  for _ in range(2):  # Starting again is no way round it.
+    with pytest.raises(NoGoodCheckpoint, match=r'step 2: .*; step 1: '):
+      restore(tmp_path)
+  assert step_directories(tmp_path) == [1, 2]
+
+
+def test_a_first_save_that_was_cut_short_is_no_checkpoint(tmp_path):
+  save_steps(tmp_path, 1)
+  (tmp_path / '1' / manifest.FILE_NAME).unlink()
+  assert restore(tmp_path) is None
+  assert step_directories(tmp_path) == []
+
+
+def test_what_a_killed_save_left_is_removed(tmp_path):
+  save_steps(tmp_path, 1)
+  left = tmp_path / '2.orbax-checkpoint-tmp'
+  shutil.copytree(tmp_path / '1', left)
+  assert restore(tmp_path)[0] == 1
+  assert not left.exists()
+
+
+def test_changed_model_is_refused_with_the_difference(tmp_path):
+  save_steps(tmp_path, 1)
+  with pytest.raises(StructureMismatch) as refused:
+    restore(tmp_path, lambda: make_state(width=7))
+  lines = str(refused.value).splitlines()
+  assert (
+      '  params/memory/qkv/w: float32[3, 5] in the checkpoint, '
+      'float32[3, 7] here' in lines
+  )
+  assert len(lines) == 4  # The weight and Adam's two moments of it.
+  assert step_directories(tmp_path) == [1]
+
+
+def test_changed_optimizer_is_refused_with_the_difference(tmp_path):
+  save_steps(tmp_path, 1)
+  with pytest.raises(StructureMismatch) as refused:
+    restore(tmp_path, lambda: make_state(optimizer=optax.sgd(1e-3)))
+  assert 'opt_state/0/mu/half: bfloat16[2] only in the checkpoint' in str(
+      refused.value
+  )
+
+
+def test_changed_kind_of_key_is_refused(tmp_path):
+  save_steps(tmp_path, 1)
+  with pytest.raises(StructureMismatch, match=r'key: key<fry>\[\] in the'):
+    restore(tmp_path, lambda: make_state(key=jax.random.PRNGKey(7)))
+
+
+def test_a_long_difference_is_cut(tmp_path):
+  save_steps(tmp_path, 1)
+  with pytest.raises(StructureMismatch, match=r'and \d+ more$') as refused:
+    restore(tmp_path, lambda: {f'other_{i}': jnp.zeros(i) for i in range(30)})
+  assert len(str(refused.value).splitlines()) == 14
+
+
+def test_keeping_none_is_refused(tmp_path):
+  with pytest.raises(ConfigurationError, match='got 0'):
+    Checkpointer(tmp_path, keep=0)
+
+
+def test_poll_completes_a_save_and_does_not_wait(tmp_path):
+  with Checkpointer(tmp_path) as checkpointer:
+    checkpointer.poll()  # Nothing under way.
+    checkpointer.save(1, make_state(1))
+    while not (tmp_path / '1' / manifest.FILE_NAME).exists():
+      checkpointer.poll()
+      time.sleep(0.01)
+
+
+@pytest.fixture
+def small_disk():
+  """No file may grow beyond 100 kB: writing one fails as on a full disk."""
+  former = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, former[1]))
+  yield
+  resource.setrlimit(resource.RLIMIT_FSIZE, former)
+
+
+def test_failed_save_is_noticed_by_poll(tmp_path, small_disk):
+  save_steps(tmp_path, 1)
+  noise = np.random.default_rng(0).normal(size=(600, 600))  # Does not compress.
+  checkpointer = Checkpointer(tmp_path)
+  checkpointer.save(2, {'noise': jnp.asarray(noise, jnp.float32)})
+
+  def poll_on():
+    while True:
+      checkpointer.poll()
+      time.sleep(0.01)
+
+  with pytest.raises(SaveFailed, match=r'step 2 .*newest whole .*: step 1'):
+    poll_on()
+  assert restore(tmp_path)[0] == 1
+
+
+def test_failed_save_is_noticed_by_the_next(tmp_path, small_disk):
+  noise = np.random.default_rng(0).normal(size=(600, 600))
+  checkpointer = Checkpointer(tmp_path)
+  checkpointer.save(2, {'noise': jnp.asarray(noise, jnp.float32)})
+  with pytest.raises(SaveFailed, match='newest whole checkpoint: none'):
+    checkpointer.save(3, make_state(3))

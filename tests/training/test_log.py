@@ -1,0 +1,129 @@
+"""Tests `rmc_jax.training.log`: one line a step, whatever happened before."""
+
+import json
+import math
+import struct
+
+import pytest
+from tensorboardX.proto.event_pb2 import Event
+
+from rmc_jax.training.exit_codes import ConfigurationError
+from rmc_jax.training.log import FILE_NAME
+from rmc_jax.training.log import MetricsLog
+from rmc_jax.training.log import read_metrics
+
+
+def write_steps(workdir, start, *steps):
+  log = MetricsLog(workdir, start)
+  for step in steps:
+    evaluation = {'accuracy': 0.25} if step == 3 else None
+    log.write(step, {'loss': 1 / step}, evaluation)
+  log.close()
+
+
+def without_time(workdir):
+  return [
+      {key: value for key, value in line.items() if key != 'time'}
+      for line in read_metrics(workdir)
+  ]
+
+
+def test_one_object_a_step_flushed_as_written(tmp_path):
+  log = MetricsLog(tmp_path, 0)
+  log.write(2, {'loss': 0.5, 'accuracy': 0.25})
+  log.write(3, None, {'accuracy': 0.75})
+  lines = (tmp_path / FILE_NAME).read_text().splitlines()  # Not closed yet.
+  assert [json.loads(line).keys() for line in lines] == [
+      {'step', 'train', 'time'}, {'step', 'eval', 'time'}
+  ]
+  log.close()
+  assert without_time(tmp_path) == [
+      {'step': 2, 'train': {'loss': 0.5, 'accuracy': 0.25}},
+      {'step': 3, 'eval': {'accuracy': 0.75}},
+  ]
+
+
+def test_numbers_come_back_exactly(tmp_path):
+  log = MetricsLog(tmp_path, 0)
+  log.write(1, {'loss': 1 / 3})
+  log.close()
+  assert read_metrics(tmp_path)[0]['train']['loss'] == 1 / 3
+
+
+def test_what_is_not_finite_is_null(tmp_path):
+  log = MetricsLog(tmp_path, 0)
+  log.write(1, {'loss': math.nan, 'norm': math.inf, 'accuracy': 0.0})
+  log.close()
+  assert read_metrics(tmp_path)[0]['train'] == {
+      'loss': None, 'norm': None, 'accuracy': 0.0
+  }
+
+
+@pytest.mark.parametrize('restored', [0, 1, 2, 3, 4])
+def test_a_resumed_log_equals_an_uninterrupted_one(tmp_path, restored):
+  write_steps(tmp_path / 'once', 0, 1, 2, 3, 4)
+  write_steps(tmp_path / 'twice', 0, *range(1, 5))
+  write_steps(tmp_path / 'twice', restored, *range(restored + 1, 5))
+  assert without_time(tmp_path / 'twice') == without_time(tmp_path / 'once')
+
+
+def test_a_last_line_cut_off_in_writing_is_written_again(tmp_path):
+  write_steps(tmp_path, 0, 1, 2, 3)
+  path = tmp_path / FILE_NAME
+  whole = path.read_bytes()
+  last = len(whole.splitlines(keepends=True)[-1])
+  for cut in range(1, last + 1):
+    path.write_bytes(whole[:-cut])
+    assert [line['step'] for line in read_metrics(tmp_path)] == [1, 2]
+    write_steps(tmp_path, 2, 3)
+    assert [line['step'] for line in read_metrics(tmp_path)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize('line', ['\0\0\0\n', '{"loss": 1}\n', '[2]\n'])
+def test_an_unreadable_line_inside_is_refused_and_kept(tmp_path, line):
+  write_steps(tmp_path, 0, 1)
+  with (tmp_path / FILE_NAME).open('a') as file:
+    file.write(line + '{"step": 3}\n')
+  before = (tmp_path / FILE_NAME).read_bytes()
+  with pytest.raises(ConfigurationError, match='Line 2 of'):
+    MetricsLog(tmp_path, 3)
+  assert (tmp_path / FILE_NAME).read_bytes() == before
+
+
+def test_seconds_go_on_from_the_last_line_kept(tmp_path):
+  (tmp_path / FILE_NAME).write_text(
+      '{"step": 1, "time": {"seconds": 1000.0}}\n'
+      '{"step": 2, "time": {"seconds": 5000.0}}\n'
+  )
+  write_steps(tmp_path, 1, 2)
+  assert 1000 <= read_metrics(tmp_path)[1]['time']['seconds'] < 5000
+
+
+def test_no_metrics_yet(tmp_path):
+  assert read_metrics(tmp_path) == []
+
+
+def test_tensorboard_gets_the_same_numbers(tmp_path):
+  write_steps(tmp_path, 2, 3)
+  (path,) = tmp_path.glob('events.*')
+  events = list(read_events(path))
+  purged = [event for event in events if event.HasField('session_log')]
+  scalars = {
+      value.tag: (event.step, value.simple_value)
+      for event in events
+      for value in event.summary.value
+  }
+  # The loss is kept as a float32, of 24 bits.
+  assert scalars['train/loss'] == (3, pytest.approx(1 / 3, rel=2**-24))
+  assert scalars['eval/accuracy'] == (3, 0.25)
+  # What a former start wrote beyond step 2 is hidden.
+  assert [event.step for event in purged] == [3]
+
+
+def read_events(path):
+  """The events of a file of length, check sum, event, check sum records."""
+  content = path.read_bytes()
+  while content:
+    (length,) = struct.unpack('<Q', content[:8])
+    yield Event.FromString(content[12 : 12 + length])
+    content = content[16 + length :]

@@ -1,0 +1,297 @@
+"""Tests `rmc_jax.training.loop`: stopped anywhere, a run goes on as if not."""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rmc_jax.training.checkpoint import Checkpointer
+from rmc_jax.training.checkpoint import StructureMismatch
+from rmc_jax.training.exit_codes import ConfigurationError
+from rmc_jax.training.exit_codes import Diverged
+from rmc_jax.training.exit_codes import Preempted
+from rmc_jax.training.log import FILE_NAME
+from rmc_jax.training.log import read_metrics
+from tests.training import toy_regression as toy
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def bits(tree):
+  """The bytes of every leaf, so that -0. and nan compare as they are."""
+  return [
+      np.asarray(
+          jax.random.key_data(leaf)
+          if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+          else leaf
+      ).tobytes()
+      for leaf in jax.tree.leaves(tree)
+  ]
+
+
+def metrics_of(workdir):
+  """The lines of metrics.jsonl without the clock."""
+  return [
+      {key: value for key, value in line.items() if key != 'time'}
+      for line in read_metrics(workdir)
+  ]
+
+
+def signal_before(step, number=signal.SIGTERM):
+  """The update of the toy; a signal comes before the call that starts there."""
+
+  def update(state, batch=None):
+    if int(state.step) == step:
+      os.kill(os.getpid(), number)
+    return toy.update()(state, batch)
+
+  return update
+
+
+@pytest.fixture(scope='module')
+def uninterrupted(tmp_path_factory):
+  """A run of 40 updates that nothing disturbs: its state and its folder."""
+  workdir = tmp_path_factory.mktemp('uninterrupted')
+  return toy.run(workdir), workdir
+
+
+def test_intervals(uninterrupted):
+  state, workdir = uninterrupted
+  assert int(state.step) == 40
+  lines = metrics_of(workdir)
+  assert [line['step'] for line in lines] == list(range(2, 41, 2))
+  # Every 6 updates and at the end.
+  assert [line['step'] for line in lines if 'eval' in line] == [
+      6, 12, 18, 24, 30, 36, 40
+  ]
+  names = {p.name for p in (workdir / 'checkpoints').iterdir()}
+  assert names == {'20', '30', '40'}  # Every 10; the newest 3 are kept.
+  errors = [line['eval']['error'] for line in lines if 'eval' in line]
+  assert errors == sorted(errors, reverse=True)  # It learns.
+
+
+def test_intervals_that_calls_step_over_are_due_at_the_next_call(tmp_path):
+  toy.run(
+      tmp_path, num_steps=20, updates_per_call=4,
+      log_every=5, eval_every=100, checkpoint_every=100,
+  )
+  assert [line['step'] for line in metrics_of(tmp_path)] == [8, 12, 16, 20]
+
+
+@pytest.mark.parametrize('stop', [2, 10, 13 * 2])
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_asked_to_stop_and_resumed_is_bit_equal(
+    tmp_path, uninterrupted, stop, number
+):
+  handler = signal.getsignal(number)
+  with pytest.raises(Preempted, match=f'step {stop + 2} of 40') as stopped:
+    toy.run(tmp_path, update=signal_before(stop, number))
+  assert stopped.value.exit_code == 75
+  assert signal.getsignal(number) is handler
+  state = toy.run(tmp_path)
+  assert bits(state) == bits(uninterrupted[0])
+  assert metrics_of(tmp_path) == metrics_of(uninterrupted[1])
+
+
+def test_asked_to_stop_during_the_last_call_is_done(tmp_path, uninterrupted):
+  state = toy.run(tmp_path, update=signal_before(38))
+  assert bits(state) == bits(uninterrupted[0])
+
+
+def test_a_second_signal_is_not_held_back(tmp_path):
+  def update(state, batch=None):
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGINT)
+    return toy.update()(state, batch)
+
+  with pytest.raises(KeyboardInterrupt):
+    toy.run(tmp_path, update=update)
+
+
+def test_trains_from_another_thread(tmp_path):
+  steps = []
+  thread = threading.Thread(
+      target=lambda: steps.append(int(toy.run(tmp_path, num_steps=4).step))
+  )
+  thread.start()
+  thread.join()
+  assert steps == [4]
+
+
+def test_data_from_the_host_is_a_function_of_the_step(tmp_path):
+  asked = []
+
+  def batch_at(step):
+    asked.append(step)
+    if step == 7 and len(asked) == 8:
+      os.kill(os.getpid(), signal.SIGTERM)
+    return toy.batch_at(step)
+
+  arguments = {
+      'update': toy.host_update(), 'updates_per_call': 1, 'num_steps': 12
+  }
+  once = toy.run(tmp_path / 'once', batch_at=toy.batch_at, **arguments)
+  with pytest.raises(Preempted):
+    toy.run(tmp_path / 'twice', batch_at=batch_at, **arguments)
+  twice = toy.run(tmp_path / 'twice', batch_at=batch_at, **arguments)
+  assert asked == list(range(12))
+  assert bits(once) == bits(twice)
+  assert metrics_of(tmp_path / 'once') == metrics_of(tmp_path / 'twice')
+
+
+def test_a_done_run_says_so_and_changes_nothing(tmp_path, capsys):
+  state = toy.run(tmp_path, num_steps=4)
+  before = sorted(p for p in tmp_path.rglob('*'))
+  capsys.readouterr()
+  again = toy.run(tmp_path, num_steps=4)
+  assert 'is done: 4 updates of 4' in capsys.readouterr().out.replace('\n', '')
+  assert bits(again) == bits(state)
+  assert sorted(p for p in tmp_path.rglob('*')) == before
+
+
+def test_a_done_run_can_be_made_longer(tmp_path, uninterrupted):
+  toy.run(tmp_path, num_steps=20)
+  assert bits(toy.run(tmp_path)) == bits(uninterrupted[0])
+
+
+def loss_that_is_nan_at(step):
+  """The toy's loss, but the gradient at `step` is not a number."""
+
+  def loss_fn(params, network_state, key, batch):
+    loss, aux = toy.loss_fn(params, network_state, key, batch)
+    calls = network_state['calls']
+    return loss * jnp.where(calls == step, jnp.nan, 1.0), aux
+
+  return loss_fn
+
+
+def test_nan_stops_and_what_went_before_is_kept(tmp_path, uninterrupted):
+  update = toy.update(loss_fn=loss_that_is_nan_at(13))
+  with pytest.raises(Diverged, match='1 of the 2 updates up to step 14') as bad:
+    toy.run(tmp_path, update=update)
+  assert bad.value.exit_code == 76
+  lines = metrics_of(tmp_path)
+  assert lines[:-1] == metrics_of(uninterrupted[1])[:6]
+  assert lines[-1]['step'] == 14
+  assert lines[-1]['train']['nonfinite'] == 0.5
+  assert lines[-1]['train']['loss'] is None
+
+  # The last good state is saved: that of 13 updates.
+  with Checkpointer(tmp_path / 'checkpoints') as saver:
+    step, kept = saver.restore(jax.eval_shape(toy.init))
+  wanted = toy.run(tmp_path / 'good', num_steps=13, updates_per_call=1)
+  assert step == kept.step == 14
+  assert bits(kept._replace(step=wanted.step)) == bits(wanted)
+
+
+def test_a_changed_model_is_refused_and_nothing_is_touched(tmp_path):
+  toy.run(tmp_path, num_steps=4)
+  before = (tmp_path / FILE_NAME).read_bytes()
+  with pytest.raises(StructureMismatch, match=r'linear/w: float32\[3, 5\] in'):
+    toy.run(tmp_path, num_steps=8, init=lambda: toy.init(outputs=7))
+  assert (tmp_path / FILE_NAME).read_bytes() == before
+  assert int(toy.run(tmp_path, num_steps=8).step) == 8
+
+
+@pytest.mark.parametrize(
+    'name', ['log_every', 'eval_every', 'checkpoint_every', 'num_steps']
+)
+def test_intervals_below_one_are_refused(tmp_path, name):
+  with pytest.raises(ConfigurationError, match=f'{name} must .* got 0'):
+    toy.run(tmp_path, **{name: 0})
+
+
+def test_a_length_that_calls_do_not_reach_is_refused(tmp_path):
+  with pytest.raises(ConfigurationError, match='41 updates .* calls of 2'):
+    toy.run(tmp_path, num_steps=41)
+
+
+def test_a_crash_keeps_the_save_under_way(tmp_path):
+  def update(state, batch=None):
+    if int(state.step) == 10:
+      raise ZeroDivisionError
+    return toy.update()(state, batch)
+
+  with pytest.raises(ZeroDivisionError):
+    toy.run(tmp_path, update=update)
+  with pytest.raises(Preempted, match='step 12'):
+    toy.run(tmp_path, update=signal_before(10))
+
+
+def start_child(workdir, moment, step=0, job=(), devices=4):
+  """Starts `train_toy.py`, its output in a file beside the workdir."""
+  flags = f'--xla_force_host_platform_device_count={devices}'
+  with open(f'{workdir}.{moment}.{"_".join(map(str, job))}', 'w') as output:
+    return subprocess.Popen(
+        [
+            sys.executable, '-m', 'tests.training.train_toy',
+            str(workdir), moment, str(step), *map(str, job),
+        ],
+        cwd=ROOT,
+        env=os.environ | {'XLA_FLAGS': flags},
+        stdout=output,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def finish(child):
+  """The exit code; kills a child that hangs (SIGTERM it may hold back)."""
+  try:
+    return child.wait(timeout=120)
+  finally:
+    child.kill()
+
+
+@pytest.mark.slow
+def test_killed_again_and_again_is_bit_equal(tmp_path, uninterrupted):
+  workdir = tmp_path / 'killed'
+  for moment, step in [
+      ('before_update', 6),
+      ('in_save', 10),
+      ('in_line', 14),
+      ('later_in_save', 20),
+      ('before_manifest', 30),
+  ]:
+    child = start_child(workdir, moment, step)
+    assert finish(child) == -signal.SIGKILL, moment
+  state = toy.run(workdir)
+  assert bits(state) == bits(uninterrupted[0])
+  assert metrics_of(workdir) == metrics_of(uninterrupted[1])
+
+
+@pytest.mark.slow
+@pytest.mark.multiprocess
+def test_one_of_two_processes_asked_to_stop_stops_both(tmp_path):
+  def run_job(workdir, *moments):
+    address = f'localhost:{unused_port()}'
+    # One device each: more can lock up on a small machine.
+    children = [
+        start_child(workdir, moment, 8, (address, 2, index), devices=1)
+        for index, moment in enumerate(moments)
+    ]
+    return [finish(child) for child in children]
+
+  assert run_job(tmp_path / 'once', 'never', 'never') == [0, 0]
+  assert run_job(tmp_path / 'twice', 'never', 'sigterm') == [75, 75]
+  assert run_job(tmp_path / 'twice', 'never', 'never') == [0, 0]
+  assert metrics_of(tmp_path / 'twice') == metrics_of(tmp_path / 'once')
+  states = []
+  for name in ('once', 'twice'):
+    with Checkpointer(tmp_path / name / 'checkpoints') as saver:
+      states.append(saver.restore(jax.eval_shape(toy.init))[1])
+  assert states[0].step == states[1].step == 40
+  assert bits(states[0]) == bits(states[1])
+
+
+def unused_port():
+  with socket.socket() as probe:
+    probe.bind(('localhost', 0))
+    return probe.getsockname()[1]

@@ -1,0 +1,61 @@
+"""Tests `rmc_jax.training.manifest`: no change of a directory is missed."""
+
+import numpy as np
+import pytest
+
+from rmc_jax.training import manifest
+
+
+@pytest.fixture
+def directory(tmp_path):
+  (tmp_path / 'deep' / 'er').mkdir(parents=True)
+  (tmp_path / 'top.bin').write_bytes(bytes(range(11)))
+  (tmp_path / 'deep' / 'er' / 'empty').write_bytes(b'')
+  leaves = {'w': {'layout': 'float32[2]', 'digest': 'abc'}}
+  manifest.write(tmp_path, 5, leaves)
+  return tmp_path
+
+
+def test_says_what_was_written(directory):
+  record = manifest.verify(directory)
+  assert record['step'] == 5
+  assert record['leaves'] == {'w': {'layout': 'float32[2]', 'digest': 'abc'}}
+  assert sorted(record['files']) == ['deep/er/empty', 'top.bin']
+  assert record['versions']['jax']
+  assert record['devices'] == {
+      'platform': 'cpu', 'devices': 4, 'processes': 1
+  }
+
+
+@pytest.mark.parametrize('name', ['top.bin', manifest.FILE_NAME])
+def test_any_flipped_bit_is_noticed(directory, name):
+  content = (directory / name).read_bytes()
+  for place in range(len(content)):
+    changed = bytearray(content)
+    changed[place] ^= 1 << place % 8
+    (directory / name).write_bytes(changed)
+    with pytest.raises(manifest.Damaged, match='changed'):
+      manifest.verify(directory)
+
+
+def test_missing_and_added_files_are_named(directory):
+  (directory / 'deep' / 'er' / 'empty').rename(directory / 'moved')
+  with pytest.raises(manifest.Damaged, match='deep/er/empty is missing'):
+    manifest.verify(directory)
+  (directory / 'deep' / 'er' / 'empty').write_bytes(b'')
+  with pytest.raises(manifest.Damaged, match='moved was added'):
+    manifest.verify(directory)
+
+
+def test_without_a_manifest_the_save_was_cut_short(directory):
+  (directory / manifest.FILE_NAME).unlink()
+  with pytest.raises(manifest.CutShort):
+    manifest.verify(directory)
+
+
+def test_digest_is_of_the_values_in_row_major_order():
+  array = np.arange(6, dtype=np.float32).reshape(2, 3)
+  assert manifest.digest_of_array(array) == manifest.digest_of_array(
+      np.asfortranarray(array)
+  )
+  assert manifest.digest_of_array(array) != manifest.digest_of_array(array.T)
