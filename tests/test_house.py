@@ -125,6 +125,15 @@ def test_every_module_has_a_twin_test():
   assert sorted(need - tested) == sorted(WITHOUT_TWIN)
 
 
+def test_development_page_lists_the_rooms_there_are():
+  page = (ROOT / 'docs/development.md').read_text().splitlines()
+  rows = [line for line in page if line.startswith('|')]
+  listed = set(re.findall(r'`rmc_jax/(\w+)', ' '.join(rows)))
+  rooms = {p.parent.name for p in (ROOT / 'rmc_jax').glob('*/__init__.py')}
+  files = {p.stem for p in (ROOT / 'rmc_jax').glob('*.py')}
+  assert listed == rooms | files - {'__init__', 'version'}
+
+
 def test_files_are_short_and_named_by_what_they_own():
   for path in texts():
     assert path.stem not in {'utils', 'util', 'helpers', 'common', 'misc'}, path
