@@ -30,7 +30,7 @@ class OptimizerConfig:
   staircase: bool = False  # smoothly, or (True) all at once at their end.
   decay_steps: int = 0  # cosine: updates from the end of warm-up to the floor.
   floor: float = 0.0  # exponential, cosine: the rate never goes below.
-  clip_global_norm: float | None = None  # None: no clipping.
+  clip_global_norm: float | None = None  # None (a flag: inf): no clipping.
   b1: float = 0.9  # adam
   b2: float = 0.999  # adam
   eps: float = 1e-8  # adam: outside the root. TF 1 RMSProp has 1e-10.

@@ -200,9 +200,10 @@ def replica_fingerprint(
     [leaves]. They are equal where the replicas are; one different bit makes
     them differ.
   """
-  replicated, share = {'state': state}, _device_indices(devices)
-  _check_placed(replicated, _local_sharding(devices))
-  return _fingerprint_map(_job_devices(devices))(replicated, share)
+  _check_placed(state, _local_sharding(devices))
+  return _fingerprint_map(_job_devices(devices))(
+      state, _device_indices(devices)
+  )
 
 
 def assert_replicated(state: ArrayTree, devices: Devices = None) -> None:
@@ -248,10 +249,10 @@ def _replicated_map(
 
 @functools.cache  # One compilation, however often the replicas are checked.
 def _fingerprint_map(devices: tuple[Any, ...]):
-  def fingerprint(replicated, share):
+  def fingerprint(state, share):
     del share  # pmap insists on a mapped argument.
     sums = jnp.stack(
-        [_bit_sum(leaf) for leaf in jax.tree.leaves(replicated['state'])]
+        [_bit_sum(leaf) for leaf in jax.tree.leaves(state)]
     )  # [leaves]
     return jax.lax.pmin(sums, AXIS), jax.lax.pmax(sums, AXIS)
 
