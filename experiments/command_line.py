@@ -1,0 +1,230 @@
+"""The command line that all experiments share: flags, presets, exit codes.
+
+  python -m experiments.nth_farthest.train --preset=quick --workdir=runs/mine \
+      --config.core.mem_slots=8 --print_config
+
+The preset comes first and the --config.x overrides on top of it, wherever they
+stand. The same command resumes a run that was stopped.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import os
+import pathlib
+import re
+import sys
+import traceback
+from typing import Any
+from typing import NoReturn
+
+from absl import app
+from absl import flags
+from absl import logging
+import jax
+from ml_collections import config_flags
+
+from experiments import configuration
+from rmc_jax.training import distributed
+from rmc_jax.training.exit_codes import ConfigurationError
+from rmc_jax.training.exit_codes import Diverged
+from rmc_jax.training.exit_codes import DONE
+from rmc_jax.training.exit_codes import Preempted
+
+FLAGS = flags.FLAGS
+# --help shows the flags as those of the experiment, not of this module.
+flags.disclaim_key_flags()
+
+
+def main(
+    train: Callable[[Any, pathlib.Path], Any],
+    config_class: type,
+    presets: Mapping[str, Mapping[str, Any]],
+    *,
+    experiment: str,
+    preset: str,
+    argv: Sequence[str] | None = None,
+) -> NoReturn:
+  """Reads the command line, trains, and ends the process with an exit code.
+
+  Args:
+    train: (config, workdir) -> anything. Called once the configuration is
+      checked and saved in the workdir, and all processes have joined.
+    config_class: a dataclass, perhaps of dataclasses, with a default for every
+      field. A `validate()` of any of them is called with the final values and
+      raises ValueError, with a sentence, for what makes no sense.
+    presets: name -> the fields in which it differs, as a nested dict.
+    experiment: the name, for the default workdir and config.json.
+    preset: the preset without --preset.
+    argv: the command line, None for that of the process.
+
+  Exit codes: 0 done, 75 preempted, 76 diverged, 77 wrong configuration, with
+  one sentence on standard error. Any other error is a crash with its traceback.
+  """
+  argv = list(sys.argv if argv is None else argv)
+  try:
+    chosen = _define_flags(config_class, presets, preset, argv)
+    app.run(
+        lambda _: _run(train, experiment, chosen),
+        argv=argv,
+        flags_parser=_parse_flags,
+    )
+  except (Preempted, Diverged, ConfigurationError) as stopped:
+    print(f'{experiment}: {stopped}', file=sys.stderr, flush=True)
+    distributed.shutdown()
+    sys.exit(stopped.exit_code)
+  raise AssertionError('app.run does not return')
+
+
+def _define_flags(
+    config_class: type,
+    presets: Mapping[str, Mapping[str, Any]],
+    default: str,
+    argv: list[str],
+) -> str:
+  """Defines the flags; those of --config start from the preset in `argv`."""
+  # The values of --config are overrides of an object, which must be that of
+  # the preset from the beginning. So --preset is read ahead of all others.
+  argv = FLAGS.read_flags_from_files(argv, force_gnu=True)
+  ahead = flags.FlagValues()
+  ahead.set_gnu_getopt(True)
+  help_string = f'Where to start from: {", ".join(presets)}.'
+  flags.DEFINE_string('preset', default, help_string, flag_values=ahead)
+  ahead(argv, known_only=True)
+  config = configuration.with_preset(config_class, presets, ahead.preset)
+  _check_names(config, argv)
+
+  flags.DEFINE_string('preset', default, help_string)
+  config_flags.DEFINE_config_dataclass(
+      'config', config, sys_argv=argv,
+      help_string='--config.a.b=c sets one field; --print_config shows all.',
+  )
+  flags.DEFINE_bool(
+      'print_config', False, 'Print the configuration as JSON, and end.'
+  )
+  flags.DEFINE_string(
+      'workdir', None,
+      'Folder of the run: metrics, checkpoints, figures. A run found there is '
+      'resumed. Default: runs/EXPERIMENT-PRESET.',
+  )
+  flags.DEFINE_string(
+      'coordinator_address', None,
+      'host:port of process 0, in a job of several processes.',
+  )
+  flags.DEFINE_integer(
+      'num_processes', None, 'Processes in the job.', lower_bound=1
+  )
+  flags.DEFINE_integer(
+      'process_id', None, 'Which of them this is, from 0.', lower_bound=0
+  )
+  flags.DEFINE_integer(
+      'cpu_devices', None,
+      'Devices that the CPU counts as, where it is what trains. Default: one '
+      'a core, rounded down to a power of two; one in a job of several '
+      'processes.',
+      lower_bound=1,
+  )
+  return ahead.preset
+
+
+def _check_names(config: Any, argv: Sequence[str]) -> None:
+  """Refuses --config.x for an x that does not exist, with a suggestion."""
+  names = configuration.fields(config)
+  for argument in argv[1:]:
+    found = re.match(r'--?(?:no)?config\.([^=]+)', argument)
+    if found and found[1] not in names:
+      raise ConfigurationError(
+          f'There is no field config.{found[1]}.'
+          f'{configuration.did_you_mean(found[1], names)} --print_config shows '
+          'all fields.'
+      )
+
+
+def _parse_flags(argv: Sequence[str]) -> list[str]:
+  """Parses all flags; what absl refuses is a wrong configuration."""
+  try:
+    rest = FLAGS(argv)
+  except flags.Error as error:
+    raise ConfigurationError(_explain(str(error))) from error
+  if rest[1:]:
+    raise ConfigurationError(
+        f'Every argument is a flag, as in --workdir=x; got {rest[1]!r}.'
+    )
+  return rest
+
+
+def _explain(message: str) -> str:
+  """A sentence for a value of the wrong type; other messages are sentences."""
+  found = re.match(r'flag --config\.([\w.]+)=(.*?): ', message, re.DOTALL)
+  if not found:
+    return message
+  path, value = found.groups()
+  config = FLAGS['config'].default
+  return (
+      f'--config.{path} takes {configuration.type_name(config, path)}, such as '
+      f'{configuration.fields(config)[path]}; got {value!r}.'
+  )
+
+
+def _run(
+    train: Callable[[Any, pathlib.Path], Any], experiment: str, preset: str
+) -> int:
+  """What the flags ask for; returns the exit code."""
+  config = FLAGS.config
+  configuration.validate(config)
+  text = configuration.to_json(experiment, preset, config)
+  if FLAGS.print_config:
+    print(text, end='')
+    return DONE
+  if not FLAGS['verbosity'].present:
+    logging.set_verbosity(logging.WARNING)  # Orbax tells much at INFO.
+  workdir = pathlib.Path(FLAGS.workdir or f'runs/{experiment}-{preset}')
+  configuration.check_workdir(workdir, text)
+  _set_up_devices()
+  if distributed.is_primary():
+    configuration.save(workdir, text)
+  try:
+    train(config, workdir)
+  except (Preempted, Diverged, ConfigurationError):
+    raise
+  except Exception:
+    if jax.process_count() > 1:
+      # The others may be gone or stuck, and an orderly end waits for them.
+      traceback.print_exc()
+      sys.stderr.flush()
+      os._exit(1)
+    raise
+  distributed.shutdown()
+  return DONE
+
+
+def _set_up_devices() -> None:
+  """Joins the job and divides the CPU; before anything touches a device."""
+  job = {
+      name: FLAGS[name].value
+      for name in ('coordinator_address', 'num_processes', 'process_id')
+  }
+  missing = [f'--{name}' for name, value in job.items() if value is None]
+  if 0 < len(missing) < len(job):
+    raise ConfigurationError(
+        f'A job of several processes needs {", ".join(missing)} too.'
+    )
+  environment = os.environ.get('XLA_FLAGS', '')
+  if FLAGS.cpu_devices is not None:
+    jax.config.update('jax_num_cpu_devices', FLAGS.cpu_devices)
+  elif (
+      'JAX_NUM_CPU_DEVICES' not in os.environ
+      and 'xla_force_host_platform_device_count' not in environment
+  ):
+    cores = _cores() if missing else 1
+    jax.config.update('jax_num_cpu_devices', 2 ** (cores.bit_length() - 1))
+  distributed.initialize(
+      job['coordinator_address'], job['num_processes'], job['process_id']
+  )
+
+
+def _cores() -> int:
+  """Cores that this process may use."""
+  if hasattr(os, 'sched_getaffinity'):  # Not on macOS.
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1

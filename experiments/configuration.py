@@ -1,0 +1,204 @@
+"""Configurations: presets applied, values checked, runs compared with others.
+
+A configuration is a plain dataclass of numbers, strings, tuples and further
+such dataclasses. A preset is a nested dict of the fields in which it differs
+from the defaults, as the `sweep.py` of an experiment lists them.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+import dataclasses
+import difflib
+import json
+import pathlib
+import types
+import typing
+from typing import Any
+
+from rmc_jax.training.exit_codes import ConfigurationError
+
+FILE_NAME = 'config.json'
+# Fields, by the last part of their path, that say how far and how often and
+# not what is trained: a run may be resumed with others.
+MAY_CHANGE = (
+    'num_steps', 'log_every', 'eval_every', 'checkpoint_every',
+    'keep_checkpoints',
+)
+
+
+def with_preset(
+    config_class: type, presets: Mapping[str, Mapping[str, Any]], preset: str
+) -> Any:
+  """The configuration of a preset.
+
+  Raises:
+    ConfigurationError: no such preset, a field that does not exist, or a value
+      of the wrong type.
+  """
+  if preset not in presets:
+    raise ConfigurationError(
+        f'There is no preset {preset!r}.{did_you_mean(preset, presets)} '
+        f'Presets: {", ".join(presets)}.'
+    )
+  config = config_class()
+  _override(config, presets[preset], f'Preset {preset!r}', '')
+  return config
+
+
+def fields(config: Any, prefix: str = '') -> dict[str, Any]:
+  """All fields that hold a value, by dotted path, such as core.mem_slots."""
+  values = {}
+  for field in dataclasses.fields(config):
+    value = getattr(config, field.name)
+    if dataclasses.is_dataclass(value):
+      values |= fields(value, f'{prefix}{field.name}.')
+    else:
+      values[prefix + field.name] = value
+  return values
+
+
+def validate(config: Any) -> None:
+  """Calls `validate()` of the configuration and of those within, if they have.
+
+  Raises:
+    ConfigurationError: one of them raised a ValueError, which explains.
+  """
+  for field in dataclasses.fields(config):
+    if dataclasses.is_dataclass(value := getattr(config, field.name)):
+      validate(value)
+  if hasattr(config, 'validate'):
+    try:
+      config.validate()
+    except ConfigurationError:
+      raise
+    except ValueError as error:
+      raise ConfigurationError(str(error)) from error
+
+
+def to_json(experiment: str, preset: str, config: Any) -> str:
+  """What `config.json` holds and `--print_config` prints."""
+  content = {
+      'experiment': experiment,
+      'preset': preset,
+      'config': dataclasses.asdict(config),
+  }
+  return json.dumps(content, indent=2) + '\n'
+
+
+def save(workdir: pathlib.Path, text: str) -> None:
+  """Writes config.json, whole or not at all."""
+  workdir.mkdir(parents=True, exist_ok=True)
+  aside = workdir / (FILE_NAME + '.tmp')
+  aside.write_text(text)
+  aside.rename(workdir / FILE_NAME)
+
+
+def check_workdir(workdir: pathlib.Path, text: str) -> None:
+  """Refuses a folder that holds a run of another configuration.
+
+  Args:
+    workdir: need not exist.
+    text: of `to_json`, for the run that is to begin or to go on there.
+
+  Raises:
+    ConfigurationError: what was run there differs in more than `MAY_CHANGE`,
+      or cannot be known. Nothing is changed.
+  """
+  path = workdir / FILE_NAME
+  if not path.exists():
+    if any(workdir.glob('checkpoints/*')):
+      raise ConfigurationError(
+          f'{workdir} has checkpoints but no {FILE_NAME} that says of what. '
+          'Bring it back, or choose another --workdir.'
+      )
+    return
+  wanted = json.loads(text)
+  try:
+    found = json.loads(path.read_text())
+    before, now = _flat(found['config']), _flat(wanted['config'])
+    other_experiment = found['experiment'] != wanted['experiment']
+  except (ValueError, KeyError, TypeError, AttributeError) as error:
+    raise ConfigurationError(
+        f'{path} cannot be read ({error}). Mend it, or choose another '
+        '--workdir; what was computed there is untouched.'
+    ) from error
+  if other_experiment:
+    raise ConfigurationError(
+        f'{workdir} holds a run of {found["experiment"]}, not of '
+        f'{wanted["experiment"]}. Choose another --workdir.'
+    )
+  lines = [
+      f'  config.{name}: {before.get(name, "absent")} there, '
+      f'{now.get(name, "absent")} now'
+      for name in sorted(before.keys() | now.keys())
+      if before.get(name, ...) != now.get(name, ...)
+      and name.rpartition('.')[2] not in MAY_CHANGE
+  ]
+  if lines:
+    raise ConfigurationError(
+        f'{workdir} holds a run of another configuration (preset '
+        f'{found.get("preset")}). Resume it with the same one, or choose '
+        'another --workdir:\n' + '\n'.join(lines)
+    )
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+  """' Did you mean x?', or '' where nothing is like `name`."""
+  close = difflib.get_close_matches(name, list(names), n=1)
+  return f' Did you mean {close[0]}?' if close else ''
+
+
+def type_name(config: Any, path: str) -> str:
+  """The declared type of a field, as one writes it."""
+  *parents, name = path.split('.')
+  for parent in parents:
+    config = getattr(config, parent)
+  hint = typing.get_type_hints(type(config))[name]
+  return hint.__name__ if isinstance(hint, type) else str(hint)
+
+
+def _override(
+    config: Any, values: Mapping[str, Any], who: str, prefix: str
+) -> None:
+  """Sets fields of `config`, in place."""
+  hints = typing.get_type_hints(type(config))
+  for name, value in values.items():
+    path = prefix + name
+    if name not in hints:
+      raise ConfigurationError(
+          f'{who} sets {path}, which does not exist.'
+          f'{did_you_mean(path, [prefix + hint for hint in hints])}'
+      )
+    current = getattr(config, name)
+    if dataclasses.is_dataclass(current) and isinstance(value, Mapping):
+      _override(current, value, who, path + '.')
+    elif _fits(value, hints[name]):
+      setattr(config, name, value)
+    else:
+      raise ConfigurationError(
+          f'{who} sets {path} to {value!r}; it takes {type_name(config, name)}.'
+      )
+
+
+def _fits(value: Any, hint: Any) -> bool:
+  """Whether a value has the declared type; an int will do for a float."""
+  origin = typing.get_origin(hint)
+  if origin in (typing.Union, types.UnionType):
+    return any(_fits(value, each) for each in typing.get_args(hint))
+  if origin is not None:
+    return isinstance(value, origin)
+  if hint is float:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+  if hint is int:
+    return isinstance(value, int) and not isinstance(value, bool)
+  return isinstance(value, hint)
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
+  flat = {}
+  for name, value in tree.items():
+    if isinstance(value, Mapping):
+      flat |= _flat(value, f'{prefix}{name}.')
+    else:
+      flat[prefix + name] = value
+  return flat

@@ -1,0 +1,357 @@
+"""Tests `experiments.command_line` and `experiments.configuration` under it."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+from absl import flags
+from absl.testing import flagsaver
+import jax.numpy as jnp
+import pytest
+
+from experiments import command_line
+from rmc_jax.training.exit_codes import ConfigurationError
+from rmc_jax.training.exit_codes import Diverged
+from rmc_jax.training.exit_codes import Preempted
+from tests.training import toy_regression as toy
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@dataclasses.dataclass
+class Core:
+  mem_slots: int = 4
+  gate_style: str = 'unit'
+  key_size: int | None = None
+  sizes: tuple[int, ...] = (3, 5)
+
+  def validate(self):
+    if self.mem_slots < 1:
+      raise ValueError(f'mem_slots must be positive, got {self.mem_slots}.')
+
+
+@dataclasses.dataclass
+class Config:
+  learning_rate: float = 1e-3
+  num_steps: int = 100
+  clip: bool = True
+  core: Core = dataclasses.field(default_factory=Core)
+
+
+PRESETS = {
+    'quick': {},
+    'paper': {'learning_rate': 1, 'core': {'mem_slots': 8, 'key_size': 2}},
+}
+
+
+def start(*arguments, train=None, presets=None):
+  """Runs `main`; returns its exit code and what `train` was called with."""
+  calls = []
+
+  def recording(config, workdir):
+    calls.append((config, workdir))
+    if train is not None:
+      train()
+
+  # Definitions of flags are undone, too.
+  with flagsaver.flagsaver(), pytest.raises(SystemExit) as end:
+    command_line.main(
+        recording, Config, presets or PRESETS,
+        experiment='toy', preset='quick', argv=['train.py', *arguments],
+    )
+  return end.value.code or 0, calls
+
+
+@pytest.fixture(autouse=True)
+def in_tmp_path(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  yield
+  flags.FLAGS.unparse_flags()
+
+
+def test_default_preset_and_workdir(tmp_path):
+  code, [(config, workdir)] = start()
+  assert code == 0
+  assert config == Config()
+  assert workdir == pathlib.Path('runs/toy-quick')
+
+
+@pytest.mark.parametrize(
+    'arguments',
+    [
+        ['--preset=paper', '--config.core.mem_slots=16'],
+        ['--config.core.mem_slots=16', '--preset=paper'],
+        ['--config.core.mem_slots', '16', '--preset', 'paper'],
+    ],
+)
+def test_overrides_go_on_top_of_the_preset_in_any_order(arguments):
+  _, [(config, workdir)] = start(*arguments)
+  assert config == Config(learning_rate=1, core=Core(mem_slots=16, key_size=2))
+  assert workdir == pathlib.Path('runs/toy-paper')
+
+
+def test_a_flag_file_may_hold_the_preset(tmp_path):
+  (tmp_path / 'flags').write_text('--preset=paper\n--config.num_steps=7\n')
+  _, [(config, _)] = start('--flagfile=flags')
+  assert config.core.mem_slots == 8
+  assert config.num_steps == 7
+
+
+def test_types_of_fields():
+  _, [(config, _)] = start(
+      '--config.learning_rate=2', '--noconfig.clip', '--config.core.key_size=6',
+      '--config.core.sizes=7,11', '--config.core.gate_style=memory',
+  )
+  assert config == Config(
+      learning_rate=2.0,
+      clip=False,
+      core=Core(key_size=6, sizes=(7, 11), gate_style='memory'),
+  )
+
+
+def test_starts_do_not_share_their_configuration():
+  start('--preset=paper', '--config.core.mem_slots=16')
+  _, [(config, _)] = start()
+  assert config == Config()
+  assert PRESETS['paper']['core'] == {'mem_slots': 8, 'key_size': 2}
+
+
+@pytest.mark.parametrize(
+    ('argument', 'sentence'),
+    [
+        (
+            '--preset=papre',
+            "There is no preset 'papre'. Did you mean paper? "
+            'Presets: quick, paper.',
+        ),
+        (
+            '--config.core.mem_slot=8',
+            'There is no field config.core.mem_slot. Did you mean '
+            'core.mem_slots? --print_config shows all fields.',
+        ),
+        (
+            '--config.core=8',
+            'There is no field config.core. --print_config shows all fields.',
+        ),
+        (
+            '--config.core.mem_slots=many',
+            "--config.core.mem_slots takes int, such as 4; got 'many'.",
+        ),
+        (
+            '--config.core.key_size=1.5',
+            "--config.core.key_size takes int | None, such as None; got '1.5'.",
+        ),
+        (
+            '--config.core.mem_slots=0',
+            'mem_slots must be positive, got 0.',
+        ),
+        (
+            '--wrokdir=x',
+            "Unknown command line flag 'wrokdir'. Did you mean: workdir ?",
+        ),
+        ('quick', "Every argument is a flag, as in --workdir=x; got 'quick'."),
+        (
+            '--num_processes=2',
+            'A job of several processes needs --coordinator_address, '
+            '--process_id too.',
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_a_sentence(
+    tmp_path, capsys, argument, sentence
+):
+  code, calls = start(argument)
+  assert code == 77
+  assert calls == []
+  assert capsys.readouterr().err == f'toy: {sentence}\n'
+  assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ('preset', 'sentence'),
+    [
+        (
+            {'core': {'mem_slot': 8}},
+            "Preset 'quick' sets core.mem_slot, which does not exist. Did you "
+            'mean core.mem_slots?',
+        ),
+        (
+            {'core': {'mem_slots': 8.0}},
+            "Preset 'quick' sets core.mem_slots to 8.0; it takes int.",
+        ),
+        ({'clip': 1}, "Preset 'quick' sets clip to 1; it takes bool."),
+        ({'core': 3}, "Preset 'quick' sets core to 3; it takes Core."),
+    ],
+)
+def test_a_preset_that_makes_no_sense_is_refused(capsys, preset, sentence):
+  code, calls = start(presets={'quick': preset})
+  assert code == 77
+  assert calls == []
+  assert capsys.readouterr().err == f'toy: {sentence}\n'
+
+
+def test_print_config_prints_json_and_does_nothing(tmp_path, capsys):
+  code, calls = start('--preset=paper', '--print_config', '--noconfig.clip')
+  assert code == 0
+  assert calls == []
+  assert json.loads(capsys.readouterr().out) == {
+      'experiment': 'toy',
+      'preset': 'paper',
+      'config': {
+          'learning_rate': 1,
+          'num_steps': 100,
+          'clip': False,
+          'core': {
+              'mem_slots': 8, 'gate_style': 'unit', 'key_size': 2,
+              'sizes': [3, 5],
+          },
+      },
+  }
+  assert list(tmp_path.iterdir()) == []
+
+
+def test_configuration_is_saved_before_training(tmp_path):
+  def look():
+    saved = json.loads((tmp_path / 'mine' / 'config.json').read_text())
+    assert saved['config']['num_steps'] == 7
+
+  assert start('--workdir=mine', '--config.num_steps=7', train=look)[0] == 0
+
+
+def test_a_longer_run_may_be_resumed(tmp_path):
+  start('--workdir=mine')
+  code, calls = start('--workdir=mine', '--config.num_steps=200')
+  assert code == 0
+  assert len(calls) == 1
+  saved = json.loads((tmp_path / 'mine' / 'config.json').read_text())
+  assert saved['config']['num_steps'] == 200
+
+
+def test_another_configuration_is_refused_with_the_difference(tmp_path, capsys):
+  start('--workdir=mine')
+  before = (tmp_path / 'mine' / 'config.json').read_text()
+  code, calls = start(
+      '--workdir=mine', '--config.core.sizes=3,7', '--config.num_steps=200',
+      '--config.learning_rate=0.5',
+  )
+  assert code == 77
+  assert calls == []
+  assert capsys.readouterr().err.splitlines()[1:] == [
+      '  config.core.sizes: [3, 5] there, [3, 7] now',
+      '  config.learning_rate: 0.001 there, 0.5 now',
+  ]
+  assert (tmp_path / 'mine' / 'config.json').read_text() == before
+
+
+@pytest.mark.parametrize(
+    'content', ['{"config": {', '[]', '{}', '{"config": 3}']
+)
+def test_an_unreadable_saved_configuration_is_refused(
+    tmp_path, capsys, content
+):
+  start('--workdir=mine')
+  (tmp_path / 'mine' / 'config.json').write_text(content)
+  assert start('--workdir=mine') == (77, [])
+  assert 'mine/config.json cannot be read' in capsys.readouterr().err
+  assert (tmp_path / 'mine' / 'config.json').read_text() == content
+
+
+def test_checkpoints_of_unknown_origin_are_refused(tmp_path, capsys):
+  (tmp_path / 'mine' / 'checkpoints' / '10').mkdir(parents=True)
+  assert start('--workdir=mine') == (77, [])
+  assert 'no config.json' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ('error', 'code'),
+    [(Preempted, 75), (Diverged, 76), (ConfigurationError, 77)],
+)
+def test_exit_codes(capsys, error, code):
+  def stop():
+    raise error('The reason.')
+
+  assert start(train=stop)[0] == code
+  assert capsys.readouterr().err == 'toy: The reason.\n'
+
+
+def test_a_run_asked_to_stop_ends_with_75_and_then_resumes(tmp_path, capsys):
+  def update(state, batch=None):
+    if int(state.step) == 4:
+      os.kill(os.getpid(), signal.SIGTERM)
+    return toy.update()(state, batch)
+
+  def train():
+    toy.run(tmp_path, num_steps=8, update=update)
+
+  assert start(train=train)[0] == 75
+  assert 'Stopped at step 6 of 8' in capsys.readouterr().err
+  assert start(train=train)[0] == 0
+
+
+def test_a_run_that_diverges_ends_with_76(tmp_path, capsys):
+  def loss_fn(*arguments):
+    loss, aux = toy.loss_fn(*arguments)
+    return loss * jnp.nan, aux
+
+  def train():
+    toy.run(tmp_path, update=toy.update(loss_fn=loss_fn))
+
+  assert start(train=train)[0] == 76
+  assert '2 of the 2 updates up to step 2' in capsys.readouterr().err
+
+
+def test_any_other_error_is_a_crash():
+  def crash():
+    raise ZeroDivisionError
+
+  with pytest.raises(ZeroDivisionError), flagsaver.flagsaver():
+    command_line.main(
+        lambda config, workdir: crash(), Config, PRESETS,
+        experiment='toy', preset='quick', argv=['train.py'],
+    )
+
+
+PAGE = '''"""What this experiment is for."""
+import dataclasses
+from experiments import command_line
+
+@dataclasses.dataclass
+class Config:
+  num_steps: int = 3
+
+def train(config, workdir):
+  import jax
+  print(len(jax.devices()))
+
+if __name__ == '__main__':
+  command_line.main(train, Config, {'quick': {}}, experiment='page',
+                    preset='quick')
+'''
+
+
+def run_page(tmp_path, *arguments):
+  (tmp_path / 'page.py').write_text(PAGE)
+  environment = os.environ | {'XLA_FLAGS': '', 'PYTHONPATH': str(ROOT)}
+  return subprocess.run(
+      [sys.executable, 'page.py', *arguments],
+      capture_output=True, text=True, env=environment, cwd=tmp_path,
+  )
+
+
+@pytest.mark.slow
+def test_help_is_about_the_experiment(tmp_path):
+  output = run_page(tmp_path, '--help').stdout
+  assert 'What this experiment is for.' in output
+  for flag in ('--preset', '--workdir', '--[no]print_config', '--cpu_devices'):
+    assert flag in output
+
+
+@pytest.mark.slow
+def test_cpu_counts_as_several_devices(tmp_path):
+  done = run_page(tmp_path, '--cpu_devices=3')
+  assert done.stdout == '3\n', done.stderr
+  assert done.stderr == ''
