@@ -91,8 +91,9 @@ def unroll(
 
   active = None
   if lengths is not None:
-    steps = jnp.arange(num_steps).reshape(-1, *[1] * len(batch_shape))
-    active = steps < jnp.asarray(lengths)  # [T, B]
+    shape = (num_steps, *batch_shape)
+    steps = jax.lax.broadcasted_iota(jnp.int32, shape, 0)
+    active = steps < jnp.broadcast_to(lengths, shape)  # [T, B]
     active = active if time_major else active.swapaxes(0, 1)
   initial_state = None
   if reset is not None:

@@ -1,0 +1,5 @@
+"""A core put to use, one model a file."""
+
+from rmc_jax.models.sequence_classifier import SequenceClassifier
+
+__all__ = ['SequenceClassifier']

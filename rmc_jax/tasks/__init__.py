@@ -1,0 +1,1 @@
+"""Where examples come from when no file is needed, one task a file."""

@@ -1,0 +1,127 @@
+"""The Nth Farthest task: which vector is the n-th farthest from vector m?"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rmc_jax.types import Array
+
+ORDERS = ('farthest', 'nearest')
+
+
+class Question(NamedTuple):
+  """One sequence and what is asked of it. O objects, T = O steps.
+
+  Attributes:
+    vectors: [T, features] the objects, in the order in which they are shown.
+    labels: [T] integers, a permutation of 0 .. O-1: who is shown at each step.
+    n: () integer in 0 .. O-1, the rank asked for; 0 is the farthest (nearest).
+    m: () integer in 0 .. O-1, the label of the reference vector.
+  """
+
+  vectors: Array
+  labels: Array
+  n: Array
+  m: Array
+
+
+class Example(NamedTuple):
+  """A question as a model sees it, and its answer.
+
+  Attributes:
+    inputs: [T, features + 3 * O], see `encode`.
+    target: () integer, the label that answers the question.
+  """
+
+  inputs: Array
+  target: Array
+
+
+def sample(
+    key: Array,
+    *,
+    num_objects: int = 8,
+    num_features: int = 16,
+    order: str = 'farthest',
+) -> Example:
+  """Draws one example; `jax.vmap` over keys for a batch.
+
+  Vectors are uniform in [-1, 1), labels a random permutation, n and m uniform
+  over all objects: the reference itself is the answer once in `num_objects`
+  times (Santoro et al. 2018, appendix A.1).
+
+  Args:
+    key: random key, consumed.
+    num_objects: O, vectors in a sequence.
+    num_features: size of a vector.
+    order: 'farthest' as in the paper, 'nearest' as in the authors' dataset.
+
+  Returns:
+    One `Example`.
+  """
+  question = sample_question(key, num_objects, num_features)
+  return Example(encode(question), answer(question, order))
+
+
+def sample_question(
+    key: Array, num_objects: int, num_features: int
+) -> Question:
+  """Draws the parts of one question; consumes `key`."""
+  vector_key, label_key, n_key, m_key = jax.random.split(key, 4)
+  shape = (num_objects, num_features)
+  return Question(
+      vectors=jax.random.uniform(vector_key, shape, minval=-1.0, maxval=1.0),
+      labels=jax.random.permutation(label_key, num_objects),
+      n=jax.random.randint(n_key, (), 0, num_objects),
+      m=jax.random.randint(m_key, (), 0, num_objects),
+  )
+
+
+def answer(question: Question, order: str = 'farthest') -> Array:
+  """The label at rank n of the Euclidean distances from vector m.
+
+  Args:
+    question: one question.
+    order: 'farthest': rank 0 is the farthest vector, and the last rank the
+      reference itself. 'nearest': the ranks of the authors' released dataset,
+      `sonnet/examples/dataset_nth_farthest.py`, which in spite of its name
+      sorts upwards, so that rank 0 is the reference itself.
+
+  Returns:
+    () integer label.
+
+  Raises:
+    ValueError: `order` is neither.
+  """
+  if order not in ORDERS:
+    raise ValueError(f'order must be one of {ORDERS}. Got: {order!r}.')
+  reference = question.vectors[jnp.argmax(question.labels == question.m)]
+  offsets = question.vectors - reference[None, :]  # [T, features]
+  distances = jnp.sum(offsets**2, axis=-1)  # [T], squared: the same ranks
+  ranked = jnp.argsort(distances, descending=order == 'farthest')
+  return question.labels[ranked[question.n]]
+
+
+def encode(question: Question) -> Array:
+  """The inputs (x_t; l_t; n; m) of the paper's appendix A.1.
+
+  Args:
+    question: one question.
+
+  Returns:
+    [T, features + 3 * O]: the vector, then label, n and m as one-hot vectors
+    of size O, n and m the same at every step.
+  """
+  num_objects = question.labels.shape[0]
+  one_hots = jax.nn.one_hot(
+      jnp.stack([
+          question.labels,
+          jnp.full_like(question.labels, question.n),
+          jnp.full_like(question.labels, question.m),
+      ], axis=-1),  # [T, 3]
+      num_objects,
+      dtype=question.vectors.dtype,
+  )  # [T, 3, O]
+  one_hots = one_hots.reshape(num_objects, 3 * num_objects)
+  return jnp.concatenate([question.vectors, one_hots], axis=-1)
