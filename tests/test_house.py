@@ -101,10 +101,10 @@ def test_lock_satisfies_what_setup_cfg_declares(python):
       assert specifier.contains(locked[name], prereleases=True), name
 
 
-def test_lock_names_no_index_and_no_machine():
-  text = (ROOT / 'launch/requirements.txt').read_text()
-  assert '://' not in text
-  assert '--' not in text
+def test_locks_name_no_index_and_no_machine():
+  for path in (ROOT / 'launch').glob('*.txt'):
+    for line in path.read_text().splitlines():
+      assert not re.search(r'://|^-|@', line), f'{path}: {line}'
 
 
 def test_installed_version_is_the_one_in_the_source():
