@@ -160,10 +160,11 @@ def _explain(message: str) -> str:
     return message
   path, value = found.groups()
   config = FLAGS['config'].default
-  return (
-      f'--config.{path} takes {configuration.type_name(config, path)}, such as '
-      f'{configuration.fields(config)[path]}; got {value!r}.'
-  )
+  # None is for presets: no text on the command line means it.
+  kind = configuration.type_name(config, path).removesuffix(' | None')
+  example = configuration.fields(config)[path]
+  such_as = '' if example is None else f', such as {example}'
+  return f'--config.{path} takes {kind}{such_as}; got {value!r}.'
 
 
 def _run(

@@ -94,24 +94,25 @@ def save(workdir: pathlib.Path, text: str) -> None:
 
 
 def check_workdir(workdir: pathlib.Path, text: str) -> None:
-  """Refuses a folder that holds a run of another configuration.
+  """Refuses a folder that holds checkpoints of another configuration.
 
   Args:
-    workdir: need not exist.
+    workdir: need not exist. Without checkpoints there is nothing to resume and
+      nothing to lose, whatever else is there.
     text: of `to_json`, for the run that is to begin or to go on there.
 
   Raises:
     ConfigurationError: what was run there differs in more than `MAY_CHANGE`,
       or cannot be known. Nothing is changed.
   """
+  if not any(workdir.glob('checkpoints/*')):
+    return
   path = workdir / FILE_NAME
   if not path.exists():
-    if any(workdir.glob('checkpoints/*')):
-      raise ConfigurationError(
-          f'{workdir} has checkpoints but no {FILE_NAME} that says of what. '
-          'Bring it back, or choose another --workdir.'
-      )
-    return
+    raise ConfigurationError(
+        f'{workdir} has checkpoints but no {FILE_NAME} that says of what. '
+        'Bring it back, or choose another --workdir.'
+    )
   wanted = json.loads(text)
   try:
     found = json.loads(path.read_text())

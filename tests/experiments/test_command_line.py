@@ -66,6 +66,12 @@ def start(*arguments, train=None, presets=None):
   return end.value.code or 0, calls
 
 
+def start_and_save(*arguments):
+  """As `start`, and leaves what a run that has computed something leaves."""
+  _, [(_, workdir)] = start(*arguments)
+  (workdir / 'checkpoints' / '10').mkdir(parents=True)
+
+
 @pytest.fixture(autouse=True)
 def in_tmp_path(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
@@ -143,7 +149,7 @@ def test_starts_do_not_share_their_configuration():
         ),
         (
             '--config.core.key_size=1.5',
-            "--config.core.key_size takes int | None, such as None; got '1.5'.",
+            "--config.core.key_size takes int; got '1.5'.",
         ),
         (
             '--config.core.mem_slots=0',
@@ -223,7 +229,7 @@ def test_configuration_is_saved_before_training(tmp_path):
 
 
 def test_a_longer_run_may_be_resumed(tmp_path):
-  start('--workdir=mine')
+  start_and_save('--workdir=mine')
   code, calls = start('--workdir=mine', '--config.num_steps=200')
   assert code == 0
   assert len(calls) == 1
@@ -232,7 +238,7 @@ def test_a_longer_run_may_be_resumed(tmp_path):
 
 
 def test_another_configuration_is_refused_with_the_difference(tmp_path, capsys):
-  start('--workdir=mine')
+  start_and_save('--workdir=mine')
   before = (tmp_path / 'mine' / 'config.json').read_text()
   code, calls = start(
       '--workdir=mine', '--config.core.sizes=3,7', '--config.num_steps=200',
@@ -253,11 +259,26 @@ def test_another_configuration_is_refused_with_the_difference(tmp_path, capsys):
 def test_an_unreadable_saved_configuration_is_refused(
     tmp_path, capsys, content
 ):
-  start('--workdir=mine')
+  start_and_save('--workdir=mine')
   (tmp_path / 'mine' / 'config.json').write_text(content)
   assert start('--workdir=mine') == (77, [])
   assert 'mine/config.json cannot be read' in capsys.readouterr().err
   assert (tmp_path / 'mine' / 'config.json').read_text() == content
+
+
+def test_checkpoints_of_another_experiment_are_refused(tmp_path, capsys):
+  start_and_save('--workdir=mine')
+  path = tmp_path / 'mine' / 'config.json'
+  path.write_text(path.read_text().replace('"toy"', '"other"'))
+  assert start('--workdir=mine') == (77, [])
+  assert 'holds a run of other, not of toy' in capsys.readouterr().err
+
+
+def test_a_run_that_computed_nothing_stands_in_nobodys_way(tmp_path):
+  start('--workdir=mine')
+  assert start('--workdir=mine', '--config.core.mem_slots=16')[0] == 0
+  saved = json.loads((tmp_path / 'mine' / 'config.json').read_text())
+  assert saved['config']['core']['mem_slots'] == 16
 
 
 def test_checkpoints_of_unknown_origin_are_refused(tmp_path, capsys):

@@ -1,5 +1,6 @@
 """Tests `rmc_jax.training.loop`: stopped anywhere, a run goes on as if not."""
 
+import functools
 import os
 import pathlib
 import signal
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rmc_jax.training import loop
 from rmc_jax.training.checkpoint import Checkpointer
 from rmc_jax.training.checkpoint import StructureMismatch
 from rmc_jax.training.exit_codes import ConfigurationError
@@ -162,6 +164,7 @@ def test_a_done_run_can_be_made_longer(tmp_path, uninterrupted):
   assert bits(toy.run(tmp_path)) == bits(uninterrupted[0])
 
 
+@functools.cache  # The same function has the same compiled update.
 def loss_that_is_nan_at(step):
   """The toy's loss, but the gradient at `step` is not a number."""
 
@@ -190,6 +193,22 @@ def test_nan_stops_and_what_went_before_is_kept(tmp_path, uninterrupted):
   wanted = toy.run(tmp_path / 'good', num_steps=13, updates_per_call=1)
   assert step == kept.step == 14
   assert bits(kept._replace(step=wanted.step)) == bits(wanted)
+
+
+def test_a_call_ahead_changes_nothing(tmp_path, monkeypatch, uninterrupted):
+  # What an accelerator gets: the loop reads the metrics of the call before.
+  monkeypatch.setattr(loop, '_calls_ahead', lambda: 1)
+  state = toy.run(tmp_path / 'good', log_every=6)
+  assert bits(state) == bits(uninterrupted[0])
+  wanted = {line['step']: line for line in metrics_of(uninterrupted[1])}
+  lines = metrics_of(tmp_path / 'good')
+  assert lines == [wanted[step] for step in (6, 12, 18, 24, 30, 36, 40)]
+
+  update = toy.update(loss_fn=loss_that_is_nan_at(13))
+  with pytest.raises(Diverged, match='1 of the 2 updates up to step 14'):
+    toy.run(tmp_path / 'bad', update=update, log_every=6)
+  steps = [line['step'] for line in metrics_of(tmp_path / 'bad')]
+  assert steps == [6, 12, 14]
 
 
 def test_a_changed_model_is_refused_and_nothing_is_touched(tmp_path):
