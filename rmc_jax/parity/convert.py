@@ -1,0 +1,365 @@
+"""Weights of the original Sonnet module as Haiku parameters, and back.
+
+`from_sonnet` and `to_sonnet` translate between the TensorFlow variables of
+`sonnet.RelationalMemory` and the parameters of `rmc_jax.RelationalMemory`. No
+number changes and no array is transposed; only names do, by `name_table`. Every
+variable is used exactly once: one that is missing, unknown or of the wrong
+shape is an error that names it.
+
+From the command line, on checkpoints (the environment of launch/parity.sh reads
+and writes them):
+
+  python -m rmc_jax.parity.convert to-haiku model.ckpt-100 params.npz
+  python -m rmc_jax.parity.convert to-tensorflow params.npz model.ckpt
+"""
+
+import argparse
+import collections
+from collections.abc import Iterable
+from collections.abc import Mapping
+import re
+import sys
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from rmc_jax.parity.checkpoint import load_params
+from rmc_jax.parity.checkpoint import read_checkpoint
+from rmc_jax.parity.checkpoint import save_params
+from rmc_jax.parity.checkpoint import write_checkpoint
+from rmc_jax.parity.names import haiku_paths
+from rmc_jax.parity.names import haiku_structure
+from rmc_jax.parity.names import name_table
+from rmc_jax.parity.names import sonnet_scopes
+from rmc_jax.parity.names import sonnet_structure
+
+DEFAULT_NAME = 'relational_memory'
+
+# Scalars that TensorFlow 1 optimisers and training loops keep beside weights.
+_COUNTER = re.compile(r'(beta[12]_power|global_step)(_\d+)?')
+
+
+class Selection(NamedTuple):
+  """A checkpoint sorted into the core's variables and what is left out.
+
+  Attributes:
+    scope: the scope of the core, e.g. 'model/relational_memory'.
+    core: TensorFlow name -> array, the variables of the core.
+    optimizer: names of optimiser slots ('.../w/Adam') and step counters.
+    other: names of all other variables, those of the model around the core.
+  """
+
+  scope: str
+  core: dict[str, np.ndarray]
+  optimizer: list[str]
+  other: list[str]
+
+
+def from_sonnet(
+  variables: Mapping[str, Any],
+  scope: str | None = None,
+  name: str = DEFAULT_NAME,
+) -> dict[str, dict[str, np.ndarray]]:
+  """Turns the original's variables into parameters for Haiku.
+
+  The number of blocks, the layers of the MLP and whether there are gates follow
+  from the names.
+
+  Args:
+    variables: TensorFlow name -> array, with or without ':0' at the end, all of
+      them the core's: 'model/relational_memory/linear/w', ... For a whole
+      checkpoint, pass `select_core(variables).core`.
+    scope: the core's scope, e.g. 'model/relational_memory'; found if None.
+    name: path of the core in the Haiku model, e.g. 'agent/relational_memory'.
+
+  Returns:
+    Haiku module path -> parameter name -> array, in the given dtypes.
+
+  Raises:
+    ValueError: a variable is missing, unknown, given twice or misshaped, or
+      the scope cannot be told; the message says which and what was expected.
+  """
+  given = _without_output_index(variables)
+  if scope is None:
+    scope = _only_one(sonnet_scopes(given), given, 'scope=')
+  below = _below_scope(
+    given, scope, 'select_core(variables).core leaves them out'
+  )
+  table = name_table(sonnet_structure(below))
+  _check_names(below, [sonnet for sonnet, _ in table], scope)
+  _check_shapes(below, scope)
+  params: dict[str, dict[str, np.ndarray]] = {}
+  for sonnet, haiku in table:
+    module, parameter = f'{name}/{haiku}'.rsplit('/', 1)
+    params.setdefault(module, {})[parameter] = below[sonnet]
+  return params
+
+
+def to_sonnet(
+  params: Mapping[str, Mapping[str, Any]],
+  scope: str = DEFAULT_NAME,
+  name: str | None = None,
+) -> dict[str, np.ndarray]:
+  """Turns Haiku parameters into the original's variables.
+
+  Args:
+    params: Haiku module path -> parameter name -> array, all of them the
+      core's. For a whole model, pass `hk.data_structures.filter(...)` of them.
+    scope: where the core's variables go, e.g. 'model/relational_memory'.
+    name: path of the core in the Haiku model; found if None.
+
+  Returns:
+    TensorFlow name -> array, in the order in which the original creates them.
+
+  Raises:
+    ValueError: as for `from_sonnet`.
+  """
+  given = {
+    f'{module}/{parameter}': np.asarray(value)
+    for module, parameters in params.items()
+    for parameter, value in parameters.items()
+  }
+  if name is None:
+    name = _only_one(haiku_paths(given), given, 'name=')
+  below = _below_scope(given, name, 'pass the parameters of the core alone')
+  table = name_table(haiku_structure(below))
+  _check_names(below, [haiku for _, haiku in table], name)
+  renamed = {sonnet: below[haiku] for sonnet, haiku in table}
+  _check_shapes(renamed, name, spelled=dict(table))
+  prefix = f'{scope}/' if scope else ''
+  return {prefix + sonnet: value for sonnet, value in renamed.items()}
+
+
+def select_core(
+  variables: Mapping[str, Any], scope: str | None = None
+) -> Selection:
+  """Sorts all variables of a checkpoint, so that nothing is left out unsaid.
+
+  Args:
+    variables: TensorFlow name -> array, e.g. from `read_checkpoint`.
+    scope: the core's scope; found if None.
+
+  Returns:
+    The `Selection`; its `core` is what `from_sonnet` takes.
+
+  Raises:
+    ValueError: no core, or more than one, is among the variables.
+  """
+  given = _without_output_index(variables)
+  optimizer = [
+    name
+    for name in given
+    if _COUNTER.fullmatch(name.rsplit('/', 1)[-1]) or _is_slot(name, given)
+  ]
+  weights = {n: value for n, value in given.items() if n not in optimizer}
+  if scope is None:
+    scope = _only_one(sonnet_scopes(weights), weights, 'scope=')
+  core, other = {}, []
+  for name, value in weights.items():
+    if _is_below(name, scope):
+      core[name] = value
+    else:
+      other.append(name)
+  return Selection(scope, core, optimizer, other)
+
+
+def _is_slot(name: str, variables: Mapping[str, Any]) -> bool:
+  """Whether a name is another's plus one word: '<variable>/Adam'.
+
+  An optimiser built inside a variable scope puts that scope before the whole.
+  """
+  owner = name.rsplit('/', 1)[0]
+  while owner not in variables:
+    if '/' not in owner:
+      return False
+    owner = owner.split('/', 1)[1]
+  return owner != name
+
+
+def _without_output_index(
+  variables: Mapping[str, Any],
+) -> dict[str, np.ndarray]:
+  """Drops the ':0' of tensor names; says which names then coincide."""
+  given = {}
+  for name, value in variables.items():
+    short = name.removesuffix(':0')
+    if short in given:
+      raise ValueError(
+        f'The variable {short!r} is given twice: as such and '
+        f'as {short + ":0"!r}.'
+      )
+    given[short] = np.asarray(value)
+  return given
+
+
+def _only_one(found: list[str], names: Iterable[str], argument: str) -> str:
+  if not found:
+    raise ValueError(
+      'No relational memory (its linears, layer norms and mlp under one scope) '
+      f'is among the names {sorted(names)}.'
+    )
+  if len(found) > 1:
+    raise ValueError(
+      f'There is more than one relational memory: {found}. Choose one with '
+      f'{argument}.'
+    )
+  return found[0]
+
+
+def _is_below(name: str, scope: str) -> bool:
+  return name.startswith(f'{scope}/') if scope else True
+
+
+def _below_scope(
+  given: Mapping[str, np.ndarray], scope: str, advice: str
+) -> dict[str, np.ndarray]:
+  """The same arrays under names without the scope; none may be outside."""
+  outside = [name for name in given if not _is_below(name, scope)]
+  if outside:
+    raise ValueError(
+      f'These are not under {scope!r}: {sorted(outside)}; {advice}.'
+    )
+  cut = len(scope) + 1 if scope else 0
+  return {name[cut:]: value for name, value in given.items()}
+
+
+def _check_names(given: Iterable[str], expected: list[str], scope: str) -> None:
+  missing = [f'{scope}/{name}' for name in expected if name not in given]
+  unknown = [f'{scope}/{name}' for name in given if name not in expected]
+  problems = []
+  if missing:
+    problems.append(f'missing: {missing}')
+  if unknown:
+    problems.append(f'unknown: {unknown}')
+  if problems:
+    raise ValueError(
+      f'The variables under {scope!r} do not make one relational memory; '
+      + '; '.join(problems)
+    )
+
+
+def _check_shapes(
+  variables: Mapping[str, np.ndarray],
+  scope: str,
+  spelled: Mapping[str, str] | None = None,
+) -> None:
+  """Checks all shapes against the sizes that most of them agree on.
+
+  Args:
+    variables: TensorFlow name below the scope -> array; complete.
+    scope: for the message.
+    spelled: the names to use in the message, where they are not TensorFlow's.
+  """
+  structure = sonnet_structure(variables)
+  rows = dict(name_table(structure))
+  width = collections.defaultdict(list)
+  for sonnet, haiku in rows.items():
+    shape = variables[sonnet].shape
+    width[_width_letter(haiku)].append(shape[-1] if shape else 0)
+  size = {
+    letter: collections.Counter(sizes).most_common(1)[0][0]
+    for letter, sizes in width.items()
+  }
+  slot = size['D']
+  problems = []
+  for sonnet, haiku in rows.items():
+    shape = variables[sonnet].shape
+    out = size[_width_letter(haiku)]
+    if not haiku.endswith('/w'):
+      expected, fits = f'({out},)', shape == (out,)
+    elif haiku == 'input/w':
+      expected = f'(input features, {out})'
+      fits = len(shape) == 2 and shape[1] == out
+    elif haiku == 'input_gates/w':
+      expected = f'(input rows * {slot}, {out})'
+      fits = len(shape) == 2 and shape[0] % slot == 0 and shape[1] == out
+    else:
+      expected, fits = f'({slot}, {out})', shape == (slot, out)
+    if not fits:
+      name = spelled[sonnet] if spelled else sonnet
+      problems.append(f'{scope}/{name} has shape {shape}, expected {expected}')
+  if structure.gated and size['2G'] not in (2, 2 * slot):
+    problems.append(
+      f'gates are {size["2G"]} wide, expected {2 * slot} (gate_style="unit") '
+      'or 2 (gate_style="memory")'
+    )
+  if problems:
+    raise ValueError('Wrong shapes: ' + '; '.join(problems))
+
+
+def _width_letter(haiku: str) -> str:
+  """Which size a variable's last axis has: D, F or 2G."""
+  if 'qkv' in haiku:
+    return 'F'
+  return '2G' if '_gates' in haiku else 'D'
+
+
+def main(arguments: list[str] | None = None) -> None:
+  """The command line; see the module's docstring."""
+  parser = argparse.ArgumentParser(
+    prog='python -m rmc_jax.parity.convert',
+    description='Moves a relational memory between a TensorFlow 1 checkpoint '
+    'and an .npz file of Haiku parameters.',
+  )
+  parser.add_argument(
+    '--python',
+    help='interpreter with TensorFlow (default: the one that '
+    'launch/parity.sh made)',
+  )
+  commands = parser.add_subparsers(dest='command', required=True)
+  to_haiku = commands.add_parser(
+    'to-haiku', help='TensorFlow 1 checkpoint -> Haiku parameters'
+  )
+  to_haiku.add_argument('checkpoint', help='model.ckpt-100, or its folder')
+  to_haiku.add_argument('params', help='the .npz file to write')
+  to_haiku.add_argument(
+    '--scope', help="the core's scope, where there are several cores"
+  )
+  to_haiku.add_argument(
+    '--name', default=DEFAULT_NAME, help="the core's path in the Haiku model"
+  )
+  to_tensorflow = commands.add_parser(
+    'to-tensorflow', help='Haiku parameters -> TensorFlow 1 checkpoint'
+  )
+  to_tensorflow.add_argument('params', help='the .npz file to read')
+  to_tensorflow.add_argument('checkpoint', help='e.g. model.ckpt')
+  to_tensorflow.add_argument(
+    '--scope',
+    default=DEFAULT_NAME,
+    help="the core's scope, as in model/relational_memory",
+  )
+  options = parser.parse_args(arguments)
+  try:
+    run = _to_haiku if options.command == 'to-haiku' else _to_tensorflow
+    run(options)
+  except (FileNotFoundError, ValueError) as error:
+    raise SystemExit(str(error)) from error
+
+
+def _to_haiku(options: argparse.Namespace) -> None:
+  variables = read_checkpoint(options.checkpoint, python=options.python)
+  selection = select_core(variables, options.scope)
+  params = from_sonnet(selection.core, selection.scope, options.name)
+  save_params(options.params, params)
+  _say(
+    f'{len(selection.core)} variables under {selection.scope!r} -> '
+    f'{options.params}'
+  )
+  for kind in ('optimizer', 'other'):
+    for name in getattr(selection, kind):
+      _say(f'left out ({kind}): {name}')
+
+
+def _to_tensorflow(options: argparse.Namespace) -> None:
+  variables = to_sonnet(load_params(options.params), options.scope)
+  path = write_checkpoint(options.checkpoint, variables, python=options.python)
+  _say(f'{len(variables)} variables under {options.scope!r} -> {path}')
+
+
+def _say(line: str) -> None:
+  sys.stdout.write(line + '\n')
+
+
+if __name__ == '__main__':
+  main()

@@ -1,0 +1,124 @@
+"""What the original and we call the same variable, and what names tell.
+
+TensorFlow numbers the layers of a kind as they come, so a name there depends
+on everything made before it; ours say what a layer is for. Names are those
+below the core itself, without the scope or module path in front.
+"""
+
+import collections
+from collections.abc import Iterable
+from collections.abc import Iterator
+import itertools
+import re
+from typing import NamedTuple
+
+_SONNET_NAME = re.compile(
+  r'linear(_\d+)?/[wb]|layer_norm(_\d+)?/(gamma|beta)|mlp/linear_\d+/[wb]'
+)
+_HAIKU_NAME = re.compile(
+  r'(input|input_gates|memory_gates)/[wb]|attention_\d+/qkv/[wb]'
+  r'|attention_\d+/(qkv|attention|mlp)_norm/(scale|offset)'
+  r'|mlp/linear_\d+/[wb]'
+)
+
+
+class Structure(NamedTuple):
+  """What decides which variables there are.
+
+  Attributes:
+    num_blocks: blocks of attention.
+    mlp_layers: layers of the MLP they share.
+    gated: whether there are gates.
+  """
+
+  num_blocks: int
+  mlp_layers: int
+  gated: bool
+
+
+def name_table(structure: Structure) -> list[tuple[str, str]]:
+  """(TensorFlow name, Haiku name) of each variable, in order of creation."""
+  linear, norm = _numbered('linear'), _numbered('layer_norm')
+  layers = [(next(linear), 'input')]
+  for block in range(structure.num_blocks):
+    attention = f'attention_{block}'
+    layers += [
+      (next(linear), f'{attention}/qkv'),
+      (next(norm), f'{attention}/qkv_norm'),
+      (next(norm), f'{attention}/attention_norm'),
+    ]
+    if block == 0:  # one MLP, shared by all blocks
+      mlp = [f'mlp/linear_{i}' for i in range(structure.mlp_layers)]
+      layers += zip(mlp, mlp, strict=True)
+    layers.append((next(norm), f'{attention}/mlp_norm'))
+  if structure.gated:
+    layers.append((next(linear), 'input_gates'))
+    layers.append((next(linear), 'memory_gates'))
+
+  table = []
+  for sonnet, haiku in layers:
+    if haiku.endswith('_norm'):
+      leaves = [('gamma', 'scale'), ('beta', 'offset')]
+    else:
+      leaves = [('w', 'w'), ('b', 'b')]
+    table += [(f'{sonnet}/{old}', f'{haiku}/{new}') for old, new in leaves]
+  return table
+
+
+def sonnet_structure(names: Iterable[str]) -> Structure:
+  """The core that has these TensorFlow names, also if some are missing."""
+  names = list(names)
+  num_blocks = -(-_count(names, r'layer_norm(?:_(\d+))?/') // 3)
+  linears = _count(names, r'linear(?:_(\d+))?/')
+  mlp_layers = _count(names, r'mlp/linear_(\d+)/')
+  return Structure(num_blocks, mlp_layers, gated=linears > 1 + num_blocks)
+
+
+def haiku_structure(names: Iterable[str]) -> Structure:
+  """The core that has these Haiku names, also if some are missing."""
+  names = list(names)
+  return Structure(
+    _count(names, r'attention_(\d+)/'),
+    _count(names, r'mlp/linear_(\d+)/'),
+    gated=any(re.match('(input|memory)_gates/', name) for name in names),
+  )
+
+
+def sonnet_scopes(names: Iterable[str]) -> list[str]:
+  """Where there are linears, layer norms and an MLP side by side."""
+  found = _kinds(names, _SONNET_NAME)
+  return sorted(s for s in found if found[s] >= {'linear', 'layer', 'mlp'})
+
+
+def haiku_paths(names: Iterable[str]) -> list[str]:
+  """Where there are attention and an MLP side by side."""
+  found = _kinds(names, _HAIKU_NAME)
+  return sorted(path for path in found if found[path] >= {'attention', 'mlp'})
+
+
+def _kinds(
+  names: Iterable[str], pattern: re.Pattern[str]
+) -> dict[str, set[str]]:
+  """Scope -> first words of the core's names that are found below it."""
+  kinds = collections.defaultdict(set)
+  for name in names:
+    parts = name.split('/')
+    for start in range(len(parts)):
+      rest = '/'.join(parts[start:])
+      if pattern.fullmatch(rest):  # the longest that is one
+        kinds['/'.join(parts[:start])].add(re.split('[_/]', rest)[0])
+        break
+  return kinds
+
+
+def _count(names: list[str], pattern: str) -> int:
+  """One more than the largest number in names of this kind; 0 for none."""
+  matches = [re.match(pattern, name) for name in names]
+  return max((int(m.group(1) or 0) + 1 for m in matches if m), default=0)
+
+
+def _numbered(kind: str) -> Iterator[str]:
+  """'linear', 'linear_1', 'linear_2', ..., as TensorFlow counts."""
+  return itertools.chain(
+    [kind], (f'{kind}_{number}' for number in itertools.count(1))
+  )

@@ -1,0 +1,217 @@
+"""Our side of the ladder: what rmc_jax makes of a case."""
+
+from typing import Any
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from rmc_jax.cores import RelationalMemory
+from rmc_jax.cores.layers import LayerNorm
+from rmc_jax.cores.layers import Linear
+from rmc_jax.parity.adam import tensorflow_adam
+from rmc_jax.parity.convert import from_sonnet
+from rmc_jax.parity.convert import to_sonnet
+from rmc_jax.parity.reference import Case
+from rmc_jax.unroll import unroll
+
+Arrays = dict[str, Any]
+
+
+def compute(case: Case, dtype: Any) -> dict[str, np.ndarray]:
+  """Runs a case in float32 or float64; results are named as the original's.
+
+  Raises:
+    TypeError: a result came out in another dtype.
+  """
+  dtype = np.dtype(dtype)
+  with jax.enable_x64(dtype == np.float64):
+    given = {name: value.astype(dtype) for name, value in case.arrays.items()}
+    results = _KINDS[case.kind](case.settings, given)
+    results = {name: np.asarray(value) for name, value in results.items()}
+  for name, value in results.items():
+    if case.arrays and value.dtype != dtype:
+      raise TypeError(f'{name} is {value.dtype}, expected {dtype}.')
+  return results
+
+
+def _linear(settings: dict[str, Any], given: Arrays) -> Arrays:
+  layer = _function(lambda x: Linear(settings['size'], name='linear')(x))
+  params = {
+    'linear': {'w': given['weights/linear/w'], 'b': given['weights/linear/b']}
+  }
+  return {'outputs': _jit(layer)(params, given['inputs'])}
+
+
+def _layer_norm(settings: dict[str, Any], given: Arrays) -> Arrays:
+  del settings
+  layer = _function(lambda x: LayerNorm(name='layer_norm')(x))
+  params = {
+    'layer_norm': {
+      'scale': given['weights/layer_norm/gamma'],
+      'offset': given['weights/layer_norm/beta'],
+    }
+  }
+  return {'outputs': _jit(layer)(params, given['inputs'])}
+
+
+def _unroll(settings: dict[str, Any], given: Arrays) -> Arrays:
+  apply = _function(_step if len(given['inputs']) == 1 else _steps)
+  params = from_sonnet(_below('weights/', given))
+  arguments = _core_arguments(settings)
+  matrix = settings['treat_input_as_matrix']
+  cotangents = _below('cotangents/', given)
+
+  def run(params, inputs, state):
+    results = apply(params, arguments, inputs, state, matrix)
+    loss = jnp.sum(results['outputs'] * cotangents.get('outputs', 0.0))
+    loss += jnp.sum(results['state'] * cotangents.get('state', 0.0))
+    return loss, results
+
+  if not cotangents:
+    return _jit(run)(params, given['inputs'], given['state'])[1]
+  differentiate = _jit(jax.grad(run, argnums=(0, 1, 2), has_aux=True))
+  (d_params, d_inputs, d_state), results = differentiate(
+    params, given['inputs'], given['state']
+  )
+  for name, gradient in to_sonnet(d_params).items():
+    results[f'gradients/weights/{name}'] = gradient
+  results['gradients/inputs'] = d_inputs
+  results['gradients/state'] = d_state
+  return results
+
+
+def _train(settings: dict[str, Any], given: Arrays) -> Arrays:
+  apply = _function(_steps)
+  arguments = _core_arguments(settings)
+  matrix = settings['treat_input_as_matrix']
+  optimizer = tensorflow_adam(
+    settings['learning_rate'], epsilon=settings['epsilon']
+  )
+
+  def loss_fn(params, inputs, targets):
+    results = apply(params, arguments, inputs, given['state'], matrix)
+    return jnp.mean(jnp.square(results['outputs'] - targets))
+
+  def update(carry, batch):
+    params, optimizer_state = carry
+    loss, gradients = jax.value_and_grad(loss_fn)(params, *batch)
+    updates, optimizer_state = optimizer.update(gradients, optimizer_state)
+    return (optax.apply_updates(params, updates), optimizer_state), loss
+
+  def run(params, batches):
+    carry = params, optimizer.init(params)
+    (params, _), losses = jax.lax.scan(update, carry, batches)
+    return params, losses
+
+  params = from_sonnet(_below('weights/', given))
+  params, losses = _jit(run)(params, (given['inputs'], given['targets']))
+  weights = {f'weights/{n}': value for n, value in to_sonnet(params).items()}
+  return {'losses': losses, **weights}
+
+
+def _initial_state(settings: dict[str, Any], given: Arrays) -> Arrays:
+  del given
+
+  def initial_state():
+    core = RelationalMemory(**settings['arguments'])
+    return core.initial_state(settings['batch_size'])
+
+  return {'state': _function(initial_state)({})}
+
+
+def _fresh_weights(settings: dict[str, Any], given: Arrays) -> Arrays:
+  def step():
+    core = RelationalMemory(**settings['arguments'])
+    return core(given['inputs'][0], given['state'])
+
+  key = jax.random.key(settings['seed'])
+  weights = to_sonnet(hk.transform(step).init(key))
+  results = {}
+  for index, (name, weight) in enumerate(weights.items()):
+    results[f'{index} {name} {weight.shape} spread'] = weight.std()
+    results[f'{index} {name} {weight.shape} largest'] = abs(weight).max()
+  return results
+
+
+def _refused(settings: dict[str, Any], given: Arrays) -> Arrays:
+  del given
+  try:
+    _function(lambda: RelationalMemory(**settings['arguments']) and None)({})
+  except (TypeError, ValueError) as error:
+    return {f'refused with {type(error).__name__}': np.array(1.0)}
+  return {'accepted': np.array(1.0)}
+
+
+_KINDS = {
+  'linear': _linear,
+  'layer_norm': _layer_norm,
+  'unroll': _unroll,
+  'train': _train,
+  'initial_state': _initial_state,
+  'fresh_weights': _fresh_weights,
+  'refused': _refused,
+}
+
+
+def _step(
+  arguments: dict[str, Any], inputs: Any, state: Any, matrix: bool
+) -> Arrays:
+  """The core called once, as anyone calls it; beside it the step's trace."""
+  core = RelationalMemory(**arguments)
+  outputs, next_state = core(inputs[0], state, treat_input_as_matrix=matrix)
+  projected = core.project(inputs[0], matrix)
+  (_, trace), _ = core.trace_step(projected, state)
+  trace = jax.tree.map(lambda x: x[None], trace)
+  return _results(outputs[None], next_state, trace)
+
+
+def _steps(
+  arguments: dict[str, Any], inputs: Any, state: Any, matrix: bool
+) -> Arrays:
+  """The unroll that rmc_jax offers, with what it does outside the loop."""
+  core = RelationalMemory(**arguments)
+  (outputs, trace), state = unroll(
+    core, inputs, state, treat_input_as_matrix=matrix, return_trace=True
+  )
+  return _results(outputs, state, trace)
+
+
+def _results(outputs: Any, state: Any, trace: Any) -> Arrays:
+  gates = {f'{name}_gate': value for name, value in trace.gates.items()}
+  return {
+    'outputs': outputs,
+    'state': state,
+    'attention': trace.attention,
+    **gates,
+  }
+
+
+def _core_arguments(settings: dict[str, Any]) -> dict[str, Any]:
+  return {**settings['arguments'], 'query_scale': settings['query_scale']}
+
+
+def _jit(f: Any) -> Any:
+  """`jax.jit`; in float64, where only the mathematics counts, less optimised.
+
+  That halves the time to compile. In float32 nothing is changed: the numbers
+  are those that a user gets.
+  """
+  wide = jnp.result_type(float) == np.float64
+  options = {'xla_backend_optimization_level': 0} if wide else None
+  return jax.jit(f, compiler_options=options)
+
+
+def _function(f: Any) -> Any:
+  """(params, *args) -> results, of a function that uses Haiku modules."""
+  return hk.without_apply_rng(hk.transform(f)).apply
+
+
+def _below(prefix: str, arrays: Arrays) -> Arrays:
+  return {
+    name.removeprefix(prefix): value
+    for name, value in arrays.items()
+    if name.startswith(prefix)
+  }

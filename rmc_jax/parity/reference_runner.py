@@ -1,0 +1,429 @@
+"""The original running: the authors' Sonnet module on TensorFlow.
+
+A program of its own. It is started by path in the Python of another virtual
+environment, imports nothing of rmc_jax, and works unchanged on Python 3.7
+with TensorFlow 1.15 and, through the shims at the end of this file, on a
+current Python with TensorFlow 2:
+
+  python -I reference_runner.py FOLDER
+
+FOLDER/request.json   {"sonnet_path": folder or null, "cases": [case, ...]}
+FOLDER/request.npz    the arrays of case c under the names "c/<array>"
+FOLDER/response.json  {"python": version, "tensorflow": ..., ...}
+FOLDER/response.npz   the results of case c under the names "c/<array>"
+
+A case is a dict with a `name`, a `kind` (see KINDS) and the kind's settings.
+The dtype of its arrays is the dtype it runs in. One start serves many cases,
+because importing TensorFlow takes longer than running most of them.
+"""
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+# The rest of the project is Python 3.11; this file must stay valid 3.7.
+
+import collections
+import collections.abc
+import importlib
+import inspect
+import json
+import os
+import sys
+import types
+
+import numpy as np
+
+# Both must be set before TensorFlow is imported: it is talkative, and the
+# protos of dm-sonnet are older than the C++ parser of TensorFlow 2.
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+if sys.version_info >= (3, 8):
+  os.environ.setdefault('PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION', 'python')
+
+
+def main(folder):
+  """Answers the request in a folder."""
+  with open(os.path.join(folder, 'request.json')) as file:
+    request = json.load(file)
+  arrays = dict(np.load(os.path.join(folder, 'request.npz')))
+  original = load_original(request['sonnet_path'])
+
+  results = {}
+  for case in request['cases']:
+    name = case['name']
+    given = _below(name + '/', arrays)
+    try:
+      graph = original.tf.Graph()
+      with graph.as_default():
+        result = KINDS[case['kind']](original, case, given)
+    except Exception:
+      sys.stderr.write(f'In case {name!r}: {case}\n')
+      raise
+    results.update((name + '/' + key, value) for key, value in result.items())
+
+  np.savez(os.path.join(folder, 'response.npz'), **results)
+  with open(os.path.join(folder, 'response.json'), 'w') as file:
+    json.dump(original.about, file)
+
+
+# ------------------------------------------------------------------ the kinds
+# Each takes (original, case, arrays) and returns arrays.
+
+
+def run_linear(original, case, given):
+  """y = x w + b, on the rows of `inputs` [R, in]."""
+  return _apply(original, original.Linear(case['size']), given)
+
+
+def run_layer_norm(original, case, given):
+  """Layer norm over the last axis of `inputs` [R, features]."""
+  del case
+  return _apply(original, original.LayerNorm(), given)
+
+
+def run_unroll(original, case, given):
+  """T steps with carried state, and gradients where cotangents are given.
+
+  `inputs` [T, B, ...] and `state` [B, N, D] give `outputs` [T, B, N*D], the
+  final `state`, the `attention` weights [T, B, L, H, N, N+I] of the L blocks
+  and, for gated cores, `input_gate` and `forget_gate` [T, B, N, G].
+  With `cotangents/outputs` and `cotangents/state` also the gradients of
+  sum(outputs * c_outputs) + sum(state * c_state) with respect to every
+  variable, the inputs and the initial state. Weights come from the arrays
+  `weights/...`, or from a checkpoint on disk if the case names one.
+  """
+  tf = original.tf
+  core = _core(original, case)
+  inputs = tf.placeholder(given['inputs'].dtype, given['inputs'].shape)
+  initial = tf.placeholder(given['state'].dtype, given['state'].shape)
+  outputs, state, gates = _steps(original, core, inputs, initial, case)
+
+  fetches = {'outputs': outputs, 'state': state}
+  fetches['attention'] = _attention(original, outputs.graph, initial, case)
+  fetches.update(gates)
+  cotangents = _below('cotangents/', given)
+  if cotangents:
+    loss = tf.reduce_sum(outputs * cotangents['outputs'])
+    loss += tf.reduce_sum(state * cotangents['state'])
+    sources = collections.OrderedDict(
+      ('weights/' + variable.op.name, variable)
+      for variable in core.get_variables()
+    )
+    sources['inputs'] = inputs
+    sources['state'] = initial
+    gradients = tf.gradients(loss, list(sources.values()))
+    for name, gradient in zip(sources, gradients):
+      fetches['gradients/' + name] = gradient
+
+  with _session(original) as session:
+    if 'checkpoint' in case:
+      saver = tf.train.Saver(core.get_variables())
+      saver.restore(session, case['checkpoint'])
+    else:
+      _load_weights(original, session, given)
+    feed = {inputs: given['inputs'], initial: given['state']}
+    return session.run(fetches, feed)
+
+
+def run_train(original, case, given):
+  """Adam on the mean squared error, one update for each batch given.
+
+  `inputs` [S, T, B, ...], `targets` [S, T, B, N*D] and `state` [B, N, D] give
+  the `losses` [S] before each update and the final `weights/...`. If the case
+  names a `checkpoint`, everything is saved there, Adam's slots included.
+  """
+  tf = original.tf
+  core = _core(original, case)
+  inputs = tf.placeholder(given['inputs'].dtype, given['inputs'].shape[1:])
+  targets = tf.placeholder(given['targets'].dtype, given['targets'].shape[1:])
+  initial = tf.constant(given['state'])
+  outputs, _, _ = _steps(original, core, inputs, initial, case)
+  loss = tf.reduce_mean(tf.square(outputs - targets))
+  step = tf.train.get_or_create_global_step()
+  optimizer = tf.train.AdamOptimizer(
+    case['learning_rate'], epsilon=case['epsilon']
+  )
+  update = optimizer.minimize(loss, global_step=step)
+
+  with _session(original) as session:
+    session.run(tf.global_variables_initializer())
+    _load_weights(original, session, given)
+    losses = []
+    for batch, target in zip(given['inputs'], given['targets']):
+      feed = {inputs: batch, targets: target}
+      losses.append(session.run([loss, update], feed)[0])
+    if 'checkpoint' in case:
+      tf.train.Saver().save(session, case['checkpoint'])
+    variables = core.get_variables()
+    names = ['weights/' + variable.op.name for variable in variables]
+    result = dict(zip(names, session.run(list(variables))))
+  result['losses'] = np.array(losses)
+  return result
+
+
+def run_initial_state(original, case, given):
+  """The `state` [B, N, D] that the original starts from."""
+  del given
+  core = _core(original, case)
+  with _session(original) as session:
+    return {'state': session.run(core.initial_state(case['batch_size']))}
+
+
+def run_fresh_weights(original, case, given):
+  """Every variable in order, with the spread that its initialiser gives it."""
+  tf = original.tf
+  tf.set_random_seed(case['seed'])
+  core = _core(original, case)
+  inputs, state = tf.constant(given['inputs']), tf.constant(given['state'])
+  _steps(original, core, inputs, state, case)
+  results = {}
+  with _session(original) as session:
+    session.run(tf.global_variables_initializer())
+    variables = core.get_variables()
+    weights = session.run(list(variables))
+  for index, (variable, weight) in enumerate(zip(variables, weights)):
+    name = f'{index} {variable.op.name} {weight.shape}'
+    results[name + ' spread'] = weight.std()
+    results[name + ' largest'] = abs(weight).max()
+  return results
+
+
+def run_refused(original, case, given):
+  """Whether the original refuses these arguments, and with which error."""
+  del given
+  try:
+    original.RelationalMemory(**case['arguments'])
+  except (TypeError, ValueError) as error:
+    return {'refused with ' + type(error).__name__: np.array(1.0)}
+  return {'accepted': np.array(1.0)}
+
+
+def run_read_checkpoint(original, case, given):
+  """Every variable of a TensorFlow 1 checkpoint, by its name."""
+  del given
+  tf = original.tf
+  path = case['checkpoint']
+  if os.path.isdir(path):
+    path = tf.train.latest_checkpoint(path)
+    if path is None:
+      raise ValueError('No checkpoint in the folder ' + case['checkpoint'])
+  reader = tf.train.NewCheckpointReader(path)
+  names = sorted(reader.get_variable_to_shape_map())
+  return {name: reader.get_tensor(name) for name in names}
+
+
+def run_write_checkpoint(original, case, given):
+  """Saves the arrays given, under their own names, as a TF1 checkpoint."""
+  tf = original.tf
+  for name, value in given.items():
+    tf.get_variable(name, initializer=tf.constant(value))
+  with _session(original) as session:
+    session.run(tf.global_variables_initializer())
+    tf.train.Saver().save(session, case['checkpoint'])
+  return {}
+
+
+KINDS = {
+  'linear': run_linear,
+  'layer_norm': run_layer_norm,
+  'unroll': run_unroll,
+  'train': run_train,
+  'initial_state': run_initial_state,
+  'fresh_weights': run_fresh_weights,
+  'refused': run_refused,
+  'read_checkpoint': run_read_checkpoint,
+  'write_checkpoint': run_write_checkpoint,
+}
+
+
+def _apply(original, module, given):
+  """Runs a module of one input; `outputs` is its result."""
+  tf = original.tf
+  inputs = tf.placeholder(given['inputs'].dtype, given['inputs'].shape)
+  outputs = module(inputs)
+  with _session(original) as session:
+    _load_weights(original, session, given)
+    return {'outputs': session.run(outputs, {inputs: given['inputs']})}
+
+
+def _core(original, case):
+  with original.tf.variable_scope(case.get('scope') or ''):
+    return original.RelationalMemory(**case['arguments'])
+
+
+def _steps(original, core, inputs, state, case):
+  """Calls the core on inputs[0], inputs[1], ...; stacks what it returns."""
+  tf = original.tf
+  outputs, gates = [], collections.defaultdict(list)
+  for x in tf.unstack(inputs):
+    output, state = core(
+      x, state, treat_input_as_matrix=case['treat_input_as_matrix']
+    )
+    outputs.append(output)
+    if case['arguments'].get('gate_style', 'unit'):
+      gates['input_gate'].append(core.input_gate)
+      gates['forget_gate'].append(core.forget_gate)
+  stacked = {name: tf.stack(values) for name, values in gates.items()}
+  return tf.stack(outputs), state, stacked
+
+
+def _attention(original, graph, state, case):
+  """The original does not hand them out, so they are found in the graph."""
+  tf = original.tf
+  found = [
+    op.outputs[0] for op in graph.get_operations() if op.type == 'Softmax'
+  ]
+  num_blocks = case['arguments'].get('num_blocks', 1)
+  steps = [
+    # Blocks in an axis of their own, slots only among the rows that attend.
+    tf.stack(found[i : i + num_blocks], axis=1)[..., : state.shape[1], :]
+    for i in range(0, len(found), num_blocks)
+  ]
+  return tf.stack(steps)
+
+
+def _load_weights(original, session, given):
+  """Sets every model variable of the graph from `weights/...`, and no other."""
+  tf = original.tf
+  weights = _below('weights/', given)
+  variables = {v.op.name: v for v in tf.trainable_variables()}
+  if set(weights) != set(variables):
+    raise ValueError(
+      f"The original's variables are {sorted(variables)}, but weights came "
+      f'for {sorted(weights)}.'
+    )
+  for name, variable in variables.items():
+    if variable.shape.as_list() != list(weights[name].shape):
+      raise ValueError(
+        f'{name} has shape {variable.shape.as_list()}, but the weight given '
+        f'has {weights[name].shape}.'
+      )
+  # All at once, in the place of what the initialisers would draw.
+  session.run(
+    tf.variables_initializer(list(variables.values())),
+    {v.initial_value: weights[name] for name, v in variables.items()},
+  )
+
+
+def _session(original):
+  # One thread: sums in a fixed order, and other programs keep their cores.
+  return original.tf.Session(
+    config=original.tf.ConfigProto(
+      intra_op_parallelism_threads=1, inter_op_parallelism_threads=1
+    )
+  )
+
+
+def _below(prefix, arrays):
+  return {
+    name[len(prefix) :]: value
+    for name, value in arrays.items()
+    if name.startswith(prefix)
+  }
+
+
+# -------------------------------------------------- finding the authors' code
+
+
+def load_original(sonnet_path):
+  """Imports TensorFlow and the authors' modules, and says which they are.
+
+  `sonnet_path` is a folder that holds another dm-sonnet than the installed
+  one, or None.
+  """
+  if sonnet_path:
+    sys.path.insert(0, sonnet_path)
+  import tensorflow
+
+  shimmed = int(tensorflow.__version__.split('.')[0]) >= 2
+  if shimmed:
+    _shim_tensorflow_2()
+  tf = importlib.import_module('tensorflow.compat.v1')
+  tf.logging.set_verbosity(tf.logging.ERROR)
+
+  modules = 'sonnet.python.modules.'
+  basic = importlib.import_module(modules + 'basic')
+  layer_norm = importlib.import_module(modules + 'layer_norm')
+  memory = importlib.import_module(modules + 'relational_memory')
+  about = {
+    'python': '.'.join(str(part) for part in sys.version_info[:3]),
+    'tensorflow': tensorflow.__version__,
+    'sonnet': _sonnet_version(memory.__file__),
+    'shimmed': shimmed,
+  }
+  return types.SimpleNamespace(
+    tf=tf,
+    Linear=basic.Linear,
+    LayerNorm=layer_norm.LayerNorm,
+    RelationalMemory=memory.RelationalMemory,
+    about=about,
+  )
+
+
+def _sonnet_version(module_file):
+  """The version in the metadata folder beside the package in use."""
+  package = os.path.dirname(module_file).split(os.sep + 'sonnet' + os.sep)[0]
+  for name in os.listdir(package):
+    if name.startswith('dm_sonnet-') and name.endswith('.dist-info'):
+      return name[len('dm_sonnet-') : -len('.dist-info')]
+  raise RuntimeError('No dm_sonnet-*.dist-info beside sonnet in ' + package)
+
+
+def _shim_tensorflow_2():
+  """Gives dm-sonnet 1 the names of 2019 that it imports; no arithmetic."""
+  import tensorflow.compat.v1 as tf
+  from tensorflow.python.framework import smart_cond
+  from tensorflow.python.util import nest
+
+  tf.disable_v2_behavior()
+
+  # Names that newer Pythons dropped.
+  for name in ('Iterable', 'Mapping', 'Sequence', 'Callable', 'OrderedDict'):
+    if not hasattr(collections, name):
+      setattr(collections, name, getattr(collections.abc, name))
+  if not hasattr(inspect, 'getargspec'):
+    spec = collections.namedtuple('ArgSpec', 'args varargs keywords defaults')
+    inspect.getargspec = lambda function: spec(
+      *inspect.getfullargspec(function)[:4]
+    )
+
+  # tf.contrib is gone; these are the pieces of it that the modules touch.
+  _stub(
+    'tensorflow.contrib.framework',
+    nest=nest,
+    smart_cond=smart_cond.smart_cond,
+  )
+  _stub('tensorflow.contrib.eager.python.tfe', defun=tf.function)
+  _stub('tensorflow.contrib.rnn')
+
+  # The packages' own __init__ files import all of Sonnet, which wants
+  # tensorflow_probability; empty ones let the modules needed be imported.
+  roots = [os.path.join(folder, 'sonnet') for folder in sys.path]
+  root = next(root for root in roots if os.path.isdir(root))
+  for name in (
+    'sonnet',
+    'sonnet.python',
+    'sonnet.python.modules',
+    'sonnet.python.modules.nets',
+  ):
+    _stub(name).__path__ = [os.path.join(root, *name.split('.')[1:])]
+
+  # dm-sonnet before 1.27 says `import tensorflow as tf` and means TF 1.
+  tf.contrib = sys.modules['tensorflow.contrib']
+  sys.modules['tensorflow'] = tf
+
+
+def _stub(dotted, **names):
+  """Puts an empty module, and its parents, where `import` looks first."""
+  parts = dotted.split('.')
+  for depth in range(2, len(parts)):
+    parent = '.'.join(parts[:depth])
+    if parent not in sys.modules:
+      _stub(parent)
+  module = types.ModuleType(dotted)
+  module.__path__ = []
+  module.__dict__.update(names)
+  sys.modules[dotted] = module
+  if len(parts) > 1:
+    setattr(sys.modules['.'.join(parts[:-1])], parts[-1], module)
+  return module
+
+
+if __name__ == '__main__':
+  main(sys.argv[1])
