@@ -147,6 +147,11 @@ def _leading_shape(core, inputs, state, time_major, reset, lengths):
   _check_option('reset', reset, leading, jnp.bool_, 'reset.astype(bool)')
   leading = tuple(_swap(list(leading), time_major))
   _check_option('lengths', lengths, leading[1:], jnp.integer, 'integers')
+  if isinstance(core, ProjectedCore) and leading[1:] != core.batch_shape(state):
+    raise ValueError(
+        f'The inputs have time and batch axes {leading}, but the state has '
+        f'batch axes {core.batch_shape(state)}.'
+    )
   return leading
 
 

@@ -1,0 +1,361 @@
+"""Tests rmc_jax/cores/relational_memory.py."""
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import jmp
+import numpy as np
+import pytest
+from rmc_jax import RelationalMemory
+
+from tests.reference import relational_memory as reference
+
+# Every axis has its own size, so that no two can be mistaken for each other.
+B, N, H, V, K, FEATURES, ROWS = 2, 3, 5, 7, 11, 13, 4
+D = H * V
+
+# float32 rounding of one step on values of order 1, against float64: the
+# reached difference is 1e-6.
+ATOL = 5e-6
+
+
+def make(batch_size=B, rows=None, dtype=jnp.float32, **kwargs):
+  """A transformed core, its parameters off their initial values, its data."""
+  kwargs = {
+      'mem_slots': N,
+      'head_size': V,
+      'num_heads': H,
+      'key_size': K,
+      **kwargs,
+  }
+
+  def step(inputs, state):
+    core = RelationalMemory(**kwargs)
+    return core(inputs, state, treat_input_as_matrix=rows is not None)
+
+  rng = np.random.default_rng(0)
+  lead = () if batch_size is None else (batch_size,)
+  middle = () if rows is None else (rows,)
+  inputs = jnp.asarray(rng.normal(size=(*lead, *middle, FEATURES)), dtype)
+  state = jnp.asarray(rng.normal(size=(*lead, N, D)), dtype)
+  net = hk.without_apply_rng(hk.transform(step))
+  shapes = jax.eval_shape(net.init, jax.random.key(1), inputs, state)
+  # Not the initial values: there a missing bias or offset would go unnoticed.
+  params = jax.tree.map(
+      lambda s: jnp.asarray(0.3 * rng.normal(size=s.shape), s.dtype), shapes
+  )
+  return net._replace(apply=jax.jit(net.apply)), params, inputs, state
+
+
+@pytest.mark.parametrize('query_scale', ['key', 'qkv'])
+@pytest.mark.parametrize('gate_style', ['unit', 'memory', None])
+@pytest.mark.parametrize('num_blocks', [1, 2])
+def test_step_equals_the_row_by_row_reference(
+    num_blocks, gate_style, query_scale
+):
+  net, params, inputs, memory = make(
+      num_blocks=num_blocks,
+      gate_style=gate_style,
+      query_scale=query_scale,
+      forget_bias=0.3,
+      input_bias=-0.7,
+      attention_mlp_layers=3,
+  )
+  output, next_memory = net.apply(params, inputs, memory)
+  expected = reference.relational_memory_step(
+      jax.tree.map(np.float64, params),
+      np.float64(inputs)[:, None],
+      np.float64(memory),
+      num_heads=H,
+      key_size=K,
+      num_blocks=num_blocks,
+      gate_style=gate_style,
+      forget_bias=0.3,
+      input_bias=-0.7,
+      query_scale=query_scale,
+  )
+  np.testing.assert_allclose(next_memory, expected, atol=ATOL)
+  # XLA may compute the two copies in different fusions.
+  np.testing.assert_allclose(output, next_memory.reshape(B, N * D), atol=1e-6)
+
+
+def test_matrix_input_joins_every_row():
+  net, params, inputs, memory = make(rows=ROWS, num_blocks=2)
+  _, next_memory = net.apply(params, inputs, memory)
+  expected = reference.relational_memory_step(
+      jax.tree.map(np.float64, params),
+      np.float64(inputs),
+      np.float64(memory),
+      num_heads=H,
+      key_size=K,
+      num_blocks=2,
+      gate_style='unit',
+  )
+  np.testing.assert_allclose(next_memory, expected, atol=ATOL)
+
+
+def test_trailing_axes_are_flattened_as_in_the_original():
+  net, params, inputs, memory = make()
+  folded = inputs.reshape(B, FEATURES, 1)
+  np.testing.assert_array_equal(
+      net.apply(params, folded, memory)[0], net.apply(params, inputs, memory)[0]
+  )
+  net, params, inputs, memory = make(rows=ROWS)
+  folded = inputs.reshape(B, ROWS, 1, FEATURES)
+  np.testing.assert_array_equal(
+      net.apply(params, folded, memory)[0], net.apply(params, inputs, memory)[0]
+  )
+
+
+def test_initial_state_is_a_padded_or_cut_identity():
+  def initial_state(mem_slots, head_size, batch_size):
+    return hk.testing.transform_and_run(
+        lambda: RelationalMemory(mem_slots, head_size).initial_state(batch_size)
+    )()
+
+  wide = initial_state(3, 5, 2)
+  np.testing.assert_array_equal(wide, np.tile(np.eye(3, 5), (2, 1, 1)))
+  np.testing.assert_array_equal(initial_state(3, 5, None), np.eye(3, 5))
+  np.testing.assert_array_equal(initial_state(5, 3, None), np.eye(5, 3))
+
+
+def test_unbatched_equals_one_example_of_a_batch():
+  net, params, inputs, memory = make()
+  output, next_memory = net.apply(params, inputs, memory)
+  single_output, single_memory = net.apply(params, inputs[1], memory[1])
+  assert single_output.shape == (N * D,)
+  # The product of one row and that of a batch may round differently.
+  np.testing.assert_allclose(single_output, output[1], atol=ATOL)
+  np.testing.assert_allclose(single_memory, next_memory[1], atol=ATOL)
+
+
+@pytest.mark.parametrize('kwargs, shapes', [
+    ({}, {}),
+    ({'gate_style': 'memory'}, {
+        'input_gates': {'w': (D, 2), 'b': (2,)},
+        'memory_gates': {'w': (D, 2), 'b': (2,)},
+    }),
+])
+def test_parameter_paths_and_shapes(kwargs, shapes):
+  _, params, _, _ = make(num_blocks=2, attention_mlp_layers=2, **kwargs)
+  width = H * (2 * K + V)
+
+  def linear(fan_in, fan_out):
+    return {'w': (fan_in, fan_out), 'b': (fan_out,)}
+
+  def norm(size):
+    return {'scale': (size,), 'offset': (size,)}
+
+  expected = {'input': linear(FEATURES, D)}
+  for block in ('attention_0', 'attention_1'):
+    expected |= {
+        f'{block}/qkv': linear(D, width),
+        f'{block}/qkv_norm': norm(width),
+        f'{block}/attention_norm': norm(D),
+        f'{block}/mlp_norm': norm(D),
+    }
+  expected |= {
+      'mlp/linear_0': linear(D, D),
+      'mlp/linear_1': linear(D, D),
+      'input_gates': linear(D, 2 * D),
+      'memory_gates': linear(D, 2 * D),
+      **shapes,
+  }
+  expected = {f'relational_memory/{k}': v for k, v in expected.items()}
+  assert jax.tree.map(jnp.shape, params) == expected
+
+
+@pytest.mark.parametrize('mem_slots, head_size, gate_style, count', [
+    (8, 32, 'unit', 605_184),
+    (8, 32, 'memory', 343_044),
+    (1, 256, 'unit', 37_871_616),
+    (16, 16, 'unit', 155_136),
+])
+def test_parameter_counts_at_the_papers_sizes(
+    mem_slots, head_size, gate_style, count
+):
+  def step(inputs):
+    core = RelationalMemory(mem_slots, head_size, 8, gate_style=gate_style)
+    return core(inputs, core.initial_state(1))
+
+  params = jax.eval_shape(
+      hk.transform(step).init, jax.random.key(0), jnp.zeros((1, 40))
+  )
+  assert sum(leaf.size for leaf in jax.tree.leaves(params)) == count
+
+
+def test_trace_holds_what_the_step_used():
+  net, params, inputs, memory = make(num_blocks=2, gate_style='memory')
+
+  def traced(inputs, state):
+    core = RelationalMemory(
+        N, V, H, num_blocks=2, gate_style='memory', key_size=K
+    )
+    return core.trace_step(core.project(inputs), state)
+
+  traced = hk.without_apply_rng(hk.transform(traced))
+  (output, trace), next_memory = traced.apply(params, inputs, memory)
+  expected_output, expected_memory = net.apply(params, inputs, memory)
+  # The same operations, compiled one by one or together.
+  np.testing.assert_allclose(output, expected_output, atol=ATOL)
+  np.testing.assert_allclose(next_memory, expected_memory, atol=ATOL)
+  assert trace.attention.shape == (B, 2, H, N, N + 1)
+  # Softmax over N + 1 weights of order 1/4, each rounded to 6e-8.
+  np.testing.assert_allclose(trace.attention.sum(-1), 1.0, atol=1e-6)
+  assert {k: v.shape for k, v in trace.gates.items()} == {
+      'input': (B, N, 1),
+      'forget': (B, N, 1),
+  }
+  # The gates explain the update: what they let through is a tanh.
+  candidate = (
+      next_memory - trace.gates['forget'] * memory
+  ) / trace.gates['input']
+  assert np.abs(candidate).max() <= 1.0 + 1e-5
+  # Another gate order would give something else.
+  swapped = (
+      next_memory - trace.gates['input'] * memory
+  ) / trace.gates['forget']
+  assert np.abs(swapped).max() > 1.0
+
+
+@pytest.mark.parametrize('kwargs, error, message', [
+    ({'mem_slots': 0}, ValueError, 'mem_slots must be >= 1. Got: 0'),
+    ({'head_size': -2}, ValueError, 'head_size must be >= 1. Got: -2'),
+    ({'num_heads': 0}, ValueError, 'num_heads must be >= 1. Got: 0'),
+    ({'num_blocks': 0}, ValueError, 'num_blocks must be >= 1. Got: 0'),
+    (
+        {'attention_mlp_layers': 0},
+        ValueError,
+        'attention_mlp_layers must be >= 1. Got: 0',
+    ),
+    ({'key_size': 0}, ValueError, 'key_size must be >= 1. Got: 0'),
+    ({'head_size': 2.5}, TypeError, 'head_size must be an integer. Got: 2.5'),
+    ({'gate_style': 'row'}, ValueError, "gate_style must be one of .*'row'"),
+    ({'query_scale': 'k'}, ValueError, "query_scale must be one of .*'k'"),
+])
+def test_bad_arguments_are_named(kwargs, error, message):
+  with pytest.raises(error, match=message):
+    make(**kwargs)
+
+
+def test_shapes_that_do_not_fit_are_named():
+  net, params, inputs, memory = make()
+  with pytest.raises(ValueError, match=r'\(2, 5, 35\).*\[batch, 3, 35\]'):
+    net.apply(params, inputs, jnp.zeros((B, 5, D)))
+  with pytest.raises(ValueError, match=r'\(3, 13\), expected \[2, features'):
+    net.apply(params, jnp.zeros((3, FEATURES)), memory)
+  with pytest.raises(ValueError, match=r'\(2,\), expected \[2, features'):
+    net.apply(params, jnp.zeros(B), memory)
+  with pytest.raises(ValueError, match='no features'):
+    net.apply(params, jnp.zeros((B, 0)), memory)
+  with pytest.raises(TypeError, match='int32.*one-hot'):
+    net.apply(params, jnp.zeros((B, FEATURES), jnp.int32), memory)
+  net, params, inputs, memory = make(rows=ROWS)
+  with pytest.raises(ValueError, match=r'\[2, rows, features\]'):
+    net.apply(params, inputs[:, 0], memory)
+
+
+@pytest.fixture
+def bfloat16_products():
+  policy = jmp.get_policy('params=float32,compute=bfloat16,output=float32')
+  hk.mixed_precision.set_policy(RelationalMemory, policy)
+  yield
+  hk.mixed_precision.clear_policy(RelationalMemory)
+
+
+def test_policy_narrows_products_and_nothing_else(bfloat16_products):
+  del bfloat16_products
+  net, params, inputs, memory = make()
+  assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
+  output, next_memory = net.apply(params, inputs, memory)
+  assert (output.dtype, next_memory.dtype) == (jnp.float32, jnp.float32)
+  hk.mixed_precision.clear_policy(RelationalMemory)
+  _, exact = make()[0].apply(params, inputs, memory)
+  # Factors keep 8 bits: 0.4 % of terms of order 1, a few layers deep.
+  np.testing.assert_allclose(next_memory, exact, atol=0.1)
+  assert np.abs(next_memory - exact).max() > 1e-4
+
+
+def test_policy_keeps_the_memory_in_float32(bfloat16_products):
+  del bfloat16_products
+  net, params, inputs, memory = make(
+      gate_style='memory', forget_bias=50.0, input_bias=-50.0
+  )
+  # An open forget gate and a shut input gate hand the memory on unrounded.
+  _, next_memory = net.apply(params, inputs, memory)
+  np.testing.assert_array_equal(next_memory, memory)
+  assert not np.array_equal(memory, memory.astype(jnp.bfloat16))
+
+
+def test_policy_of_a_parent_module_reaches_the_products():
+  class Agent(hk.Module):
+
+    def __call__(self, inputs):
+      core = RelationalMemory(N, V, H, key_size=K)
+      return core(inputs, core.initial_state(inputs.shape[0]))
+
+  policy = jmp.get_policy('params=float32,compute=bfloat16,output=float32')
+  net = hk.without_apply_rng(hk.transform(lambda x: Agent()(x)))
+  with hk.mixed_precision.push_policy(Agent, policy):
+    params = net.init(jax.random.key(0), jnp.ones((B, FEATURES)))
+    jaxpr = str(jax.make_jaxpr(net.apply)(params, jnp.ones((B, FEATURES))))
+  assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
+  products = [line for line in jaxpr.splitlines() if 'dot_general' in line]
+  assert products
+  assert all('f32' in line for line in products)  # sums
+
+
+def test_bfloat16_inputs_are_accepted_without_a_policy():
+  net, params, inputs, memory = make()
+  _, next_memory = net.apply(params, inputs.astype(jnp.bfloat16), memory)
+  assert next_memory.dtype == jnp.float32
+
+
+def test_works_inside_reset_core_deep_rnn_and_vmap():
+  def wrapped(inputs, should_reset):
+    core = hk.ResetCore(
+        hk.DeepRNN([RelationalMemory(N, V, H), hk.Linear(6), jax.nn.relu])
+    )
+    state = jax.tree.map(jnp.ones_like, core.initial_state(B))
+    return core((inputs, should_reset), state)
+
+  net = hk.without_apply_rng(hk.transform(wrapped))
+  inputs = jnp.ones((B, FEATURES))
+  reset = jnp.array([True, False])
+  params = net.init(jax.random.key(0), inputs, reset)
+  output, _ = net.apply(params, inputs, reset)
+  assert output.shape == (B, 6)
+  assert not np.allclose(output[0], output[1])
+
+  net, params, inputs, memory = make()
+  looped = jax.vmap(net.apply, in_axes=(None, 0, 0))(params, inputs, memory)
+  # One product over a batch, or one for each row: float32 rounding.
+  np.testing.assert_allclose(
+      looped[1], net.apply(params, inputs, memory)[1], atol=ATOL
+  )
+
+
+def test_runs_under_pmap_with_typed_and_old_keys():
+  net, params, inputs, memory = make()
+  for key in (jax.random.key(3), jax.random.PRNGKey(3)):
+    fresh = net.init(key, inputs, memory)
+    assert jax.tree.structure(fresh) == jax.tree.structure(params)
+  stacked = jnp.stack([inputs, inputs + 1.0])
+  outputs = jax.pmap(net.apply, in_axes=(None, 0, None))(
+      params, stacked, memory
+  )[0]
+  for output, x in zip(outputs, stacked, strict=True):
+    np.testing.assert_allclose(
+        output, net.apply(params, x, memory)[0], atol=ATOL
+    )
+
+
+def test_gradients_reach_every_parameter():
+  net, params, inputs, memory = make(num_blocks=2)
+
+  def loss(params):
+    return jnp.sum(net.apply(params, inputs, memory)[0] ** 2)
+
+  gradients = jax.grad(loss)(params)
+  for path, leaf in jax.tree_util.tree_leaves_with_path(gradients):
+    assert np.abs(leaf).max() > 0, path
