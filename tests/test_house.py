@@ -27,8 +27,8 @@ WITHOUT_TWIN = {
 
 def test_rooms_import_only_from_the_rooms_below():
   # setup.cfg holds the contracts. In a process of its own: import-linter takes
-  # over the standard output, which pytest holds. Without its cache: that takes a
-  # module for missing which came later than the cache.
+  # over the standard output, which pytest holds. Without its cache, which may
+  # not know a module that has come since.
   out = run_python(
     'from importlinter.cli import lint_imports;'
     'exit(lint_imports(no_cache=True, no_logo=True))'
