@@ -25,7 +25,7 @@ Fill = Callable[..., np.ndarray]
 # parity.md has the differences that were reached.
 TOLERANCES = {
   # One sum over 13 products, in whatever order.
-  'linear': 5e-7,
+  'linear': 1e-6,
   # A difference from the mean loses a digit before it is divided.
   'layer norm': 1e-6,
   # Linear, layer norm, softmax; each on top of the other's rounding.
@@ -40,11 +40,9 @@ TOLERANCES = {
   # Sums over batch, steps and rows of products of two rounded factors, of both
   # signs: entries are small beside the terms they are sums of.
   'gradients': 2e-5,
-  # Adam divides by the size of the gradient, so a gradient that is all rounding
-  # moves its weight by up to the learning rate: the keys' offsets, which no
-  # output depends on. 100 updates of 1e-3 each; the losses are spared.
+  # Rounding of 100 updates, each of them on top of the others.
   'losses': 1e-5,
-  'weights': 1e-2,
+  'weights': 1e-4,
   # Zeros and ones.
   'initial state': 0.0,
   # Names, order and shapes exactly. Two spreads of 1225 draws or more are
@@ -144,8 +142,10 @@ def ladder(fill: Fill) -> list[Rung]:
     (wide, SIZE),
   ]:
     rungs += unroll_rungs(['steps', 'gradients'], fill, arguments, size)
-  for arguments, size in [(unit, SIZE), (per_slot, matrix)]:
-    rungs += train_rungs(fill, arguments, size, updates=100)
+  rungs += train_rungs(['losses'], fill, unit, SIZE, updates=100)
+  rungs += train_rungs(
+    ['losses', 'weights'], fill, per_slot, matrix, updates=100, epsilon=1e-5
+  )
   rungs += [initial_state_rung(unit, 2), initial_state_rung(wide, 2)]
   rungs += [fresh_weights_rung(unit), *error_rungs()]
   return rungs
@@ -259,16 +259,27 @@ def unroll_rungs(
 
 
 def train_rungs(
-  fill: Fill, arguments: dict[str, Any], size: Size, updates: int
+  names: list[str],
+  fill: Fill,
+  arguments: dict[str, Any],
+  size: Size,
+  updates: int,
+  epsilon: float = 1e-8,
 ) -> list[Rung]:
-  """Adam from the same weights on the same batches, 1e-3 a step."""
+  """Adam from the same weights on the same batches, 1e-3 a step.
+
+  With TensorFlow's own epsilon, 1e-8, a gradient that is all rounding moves its
+  weight by up to the learning rate, and there are such gradients: no output
+  depends on the keys' offsets. So the final weights are compared with a larger
+  epsilon, which leaves them where they are; the losses do not mind.
+  """
   width = arguments['head_size'] * arguments['num_heads']
   slots = arguments['mem_slots']
   leading = [updates, size.steps, size.batch]
   arrays = {
     **make_weights(arguments, size, fill),
     'inputs': _float32(fill(leading + _input_axes(size))),
-    'targets': _float32(fill(leading + [slots * width])),
+    'targets': _float32(fill([*leading, slots * width])),
     'state': _float32(fill([size.batch, slots, width])),
   }
   settings = {
@@ -276,14 +287,14 @@ def train_rungs(
     'treat_input_as_matrix': size.rows is not None,
     'query_scale': 'key',
     'learning_rate': 1e-3,
-    'epsilon': 1e-8,
+    'epsilon': epsilon,
   }
-  configuration = f'{updates} Adam updates, {describe(arguments, size)}'
+  configuration = (
+    f'{updates} of Adam, epsilon {epsilon:.0e}: {describe(arguments, size)}'
+  )
   case = Case(configuration, 'train', settings, arrays)
-  return [
-    Rung('losses', case, ('losses',), configuration),
-    Rung('weights', case, ('weights/',), configuration),
-  ]
+  keys = {'losses': ('losses',), 'weights': ('weights/',)}
+  return [Rung(name, case, keys[name], configuration) for name in names]
 
 
 def initial_state_rung(arguments: dict[str, Any], batch_size: int) -> Rung:

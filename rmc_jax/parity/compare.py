@@ -49,8 +49,11 @@ class Gap(NamedTuple):
 
     The rung's tolerance; or three times what the original itself is away from
     float64, which is what twice that for ours comes to. That counts where the
-    numbers are badly conditioned, as a layer norm over two features is.
+    numbers are badly conditioned, as a layer norm over two features is. Where
+    the tolerance is 0, no rounding is involved and none is allowed.
     """
+    if self.rung.tolerance == 0:
+      return 0.0
     return max(self.rung.tolerance, 3 * self.theirs + FLOOR)
 
   @property

@@ -84,7 +84,7 @@ def climb_checkpoints(fill: cases.Fill, current: Reference) -> Iterator[Gap]:
 def _read_trained(fill: cases.Fill, current: Reference, folder: str) -> Gap:
   """Trains and saves there, reads and converts here, and compares the steps."""
   size, arguments = cases.SIZE, {**cases.ARGUMENTS, 'gate_style': 'unit'}
-  train = cases.train_rungs(fill, arguments, size, updates=3)[0].case
+  train = cases.train_rungs(['losses'], fill, arguments, size, 3)[0].case
   (rung,) = cases.unroll_rungs(['checkpoint read'], fill, arguments, size)
   inputs = {
     name: value

@@ -84,7 +84,7 @@ def _unroll(settings: dict[str, Any], given: Arrays) -> Arrays:
 
 
 def _train(settings: dict[str, Any], given: Arrays) -> Arrays:
-  apply = _function(_steps)
+  apply = _function(_step if given['inputs'].shape[1] == 1 else _steps)
   arguments = _core_arguments(settings)
   matrix = settings['treat_input_as_matrix']
   optimizer = tensorflow_adam(

@@ -1,0 +1,103 @@
+"""Tests rmc_jax/parity/compare.py: what passes, and above all what does not."""
+
+import numpy as np
+import pytest
+
+from rmc_jax.parity.cases import Rung
+from rmc_jax.parity.cases import TOLERANCES
+from rmc_jax.parity.compare import gap
+from rmc_jax.parity.reference import Case
+
+RUNG = Rung('steps', Case('c', 'unroll', {}, {}), ('outputs', 'state'), 'small')
+TRUTH = {
+  'outputs': np.array([[-2.0, 1.0, 0.5], [0.25, 0.125, 0.0]]),
+  'state': np.array([1e-2, -2e-2]),
+}
+
+
+def shifted(amount, name='outputs', dtype='float32'):
+  """The truth in a dtype, one entry off by `amount` of the largest."""
+  results = {key: value.astype(dtype) for key, value in TRUTH.items()}
+  largest = np.abs(TRUTH[name]).max()
+  results[name].flat[1] += amount * largest
+  return results
+
+
+def measure(ours=0.0, theirs=0.0, double=0.0, name='outputs', rung=RUNG):
+  return gap(
+    rung,
+    shifted(ours, name),
+    shifted(double, name, 'float64'),
+    shifted(theirs, name),
+    TRUTH,
+  )
+
+
+def test_equal_sides_pass():
+  result = measure()
+  assert result.passed
+  # 0.01 and 0.02 are rounded to float32, by less than 2^-24 of themselves.
+  assert result.relative == 0.0
+  assert result.ours < 2**-24
+
+
+@pytest.mark.parametrize('name', ['outputs', 'state'])
+def test_a_difference_beyond_the_tolerance_fails(name):
+  tolerance = TOLERANCES['steps']
+  result = measure(ours=1.1 * tolerance, name=name)
+  assert not result.passed
+  assert result.where == name
+  # To the rounding of the float32 entry that was moved.
+  assert result.relative == pytest.approx(1.1 * tolerance, rel=0.05)
+  largest = np.abs(TRUTH[name]).max()
+  assert result.absolute == pytest.approx(1.1 * tolerance * largest, rel=0.05)
+
+
+def test_within_tolerance_but_further_from_float64_than_the_original_fails():
+  assert not measure(ours=2e-6, theirs=4e-7).passed
+  assert measure(ours=2e-6, theirs=1.5e-6).passed
+
+
+def test_a_float64_difference_fails_however_small_in_float32():
+  assert not measure(double=1e-12).passed
+  assert measure(double=1e-15).passed
+
+
+def test_where_the_original_itself_is_far_off_so_may_we_be():
+  assert measure(ours=-2e-5, theirs=2e-5).passed
+  assert not measure(ours=-5e-5, theirs=2e-5).passed
+
+
+@pytest.mark.parametrize('side', ['ours', 'theirs', 'double'])
+def test_nan_fails(side):
+  assert not measure(**{side: np.nan}).passed
+
+
+def test_statistical_rungs_compare_spread_only():
+  rung = RUNG._replace(name='fresh weights')
+  assert measure(ours=0.05, double=0.05, rung=rung).passed
+  assert not measure(ours=0.2, rung=rung).passed
+
+
+def test_a_missing_result_is_an_error():
+  ours = shifted(0.0)
+  del ours['state']
+  with pytest.raises(ValueError, match=r"\['outputs'\], expected"):
+    gap(RUNG, ours, TRUTH, shifted(0.0), TRUTH)
+
+
+def test_an_unknown_result_is_an_error():
+  ours = {**shifted(0.0), 'outputs_too': np.zeros(3)}
+  with pytest.raises(ValueError, match='outputs_too'):
+    gap(RUNG, ours, TRUTH, shifted(0.0), TRUTH)
+
+
+def test_results_of_other_rungs_are_left_alone():
+  ours = {**shifted(0.0), 'gradients/inputs': np.full(3, np.nan)}
+  assert gap(RUNG, ours, TRUTH, shifted(0.0), TRUTH).passed
+
+
+def test_swapped_axes_are_an_error():
+  ours = {**shifted(0.0), 'outputs': TRUTH['outputs'].T.astype('float32')}
+  with pytest.raises(ValueError, match=r'shape \(3, 2\), expected \(2, 3\)'):
+    gap(RUNG, ours, TRUTH, shifted(0.0), TRUTH)
