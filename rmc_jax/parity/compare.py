@@ -10,7 +10,7 @@ from rmc_jax.parity.cases import Rung
 # A float64 run of the same arithmetic is the truth that float32 runs miss by
 # their rounding. Ours may miss it by twice as much as the original's, and by
 # this fraction more: where both are within four roundings of the largest entry,
-# which one is nearer is luck.
+# which one is nearer is luck again.
 FLOOR = 4 * float(np.finfo(np.float32).eps)
 # Both sides in float64 must agree to the rung's tolerance in float64's units.
 DOUBLE_PER_SINGLE = float(np.finfo(np.float64).eps / np.finfo(np.float32).eps)
@@ -19,7 +19,7 @@ Results = Mapping[str, np.ndarray]
 
 
 class Gap(NamedTuple):
-  """The largest difference on a rung; all but `absolute` are relative.
+  """The differences on a rung.
 
   A relative difference is one divided by the largest entry of the array it is
   found in, or by a thousandth of the largest entry on the whole rung where the
@@ -27,40 +27,34 @@ class Gap(NamedTuple):
 
   Attributes:
     rung: what was compared.
-    absolute: ours from the original's, both in float32.
-    relative: the same, relative.
-    ours: ours in float32 from the original's in float64.
-    theirs: the original's in float32 from the original's in float64.
-    double: ours from the original's, both in float64.
-    where: the array with the largest relative difference.
+    absolute: largest difference of ours from the original's in float32.
+    relative: largest relative difference of the same.
+    where: the array that has it.
+    allowed: the largest `relative` that passes. The rung's tolerance; or three
+      times the original's own largest error in float32, which is what twice
+      that for ours comes to. That counts where the numbers are badly
+      conditioned, as a layer norm over two features is.
+    ours: error of our float32 run, the original's float64 run being the truth:
+      root mean square over the arrays of the largest relative difference in
+      each. One array's is luck; a careless formula shows in all.
+    theirs: the same for the original's own float32 run.
+    double: largest relative difference with both sides in float64.
   """
 
   rung: Rung
   absolute: float
   relative: float
+  where: str
+  allowed: float
   ours: float
   theirs: float
   double: float
-  where: str
-
-  @property
-  def allowed(self) -> float:
-    """The largest `relative` allowed.
-
-    The rung's tolerance; or three times what the original itself is away from
-    float64, which is what twice that for ours comes to. That counts where the
-    numbers are badly conditioned, as a layer norm over two features is. Where
-    the tolerance is 0, no rounding is involved and none is allowed.
-    """
-    if self.rung.tolerance == 0:
-      return 0.0
-    return max(self.rung.tolerance, 3 * self.theirs + FLOOR)
 
   @property
   def passed(self) -> bool:
     """Whether all that is asked of the rung holds; never where a NaN is."""
     if self.rung.statistical:
-      return self.relative <= self.rung.tolerance
+      return self.relative <= self.allowed
     return (
       self.relative <= self.allowed
       and self.ours <= 2 * self.theirs + FLOOR
@@ -83,33 +77,30 @@ def gap(
   names = [name for name in theirs64 if name.startswith(rung.keys)]
   for results in ours32, ours64, theirs32:
     _check_same_arrays(rung, names, results, theirs64)
-  scale = {name: np.max(np.abs(theirs64[name])) for name in names}
-  largest = max(scale.values())
+  # In float64 throughout, so that subtracting adds no rounding of its own.
+  largest = np.array([np.max(np.abs(theirs64[name])) for name in names])
+  scale = np.maximum(largest, 1e-3 * largest.max())
 
-  def differences(left: Results, right: Results) -> dict[str, float]:
-    return {
-      # In float64, so that the subtraction adds no rounding of its own.
-      name: float(np.max(np.abs(left[name].astype(np.float64) - right[name])))
-      for name in names
-    }
+  def differences(left: Results, right: Results) -> np.ndarray:
+    return np.array(
+      [np.max(np.abs(np.float64(left[name]) - right[name])) for name in names]
+    )
 
-  def relative(left: Results, right: Results) -> dict[str, float]:
-    return {
-      name: value / max(scale[name], 1e-3 * largest)
-      for name, value in differences(left, right).items()
-    }
-
-  relatives = relative(ours32, theirs32)
+  absolute = differences(ours32, theirs32)
+  ours = differences(ours32, theirs64) / scale
+  theirs = differences(theirs32, theirs64) / scale
+  allowed = rung.tolerance
+  if allowed and not rung.statistical:
+    allowed = max(allowed, 3 * theirs.max() + FLOOR)
   return Gap(
     rung=rung,
-    absolute=_largest(differences(ours32, theirs32)),
-    relative=_largest(relatives),
-    ours=_largest(relative(ours32, theirs64)),
-    theirs=_largest(relative(theirs32, theirs64)),
-    double=_largest(relative(ours64, theirs64)),
-    where=max(
-      relatives, key=lambda name: np.nan_to_num(relatives[name], nan=np.inf)
-    ),
+    absolute=float(absolute.max()),
+    relative=float((absolute / scale).max()),
+    where=names[int(np.argmax(absolute / scale))],
+    allowed=float(allowed),
+    ours=float(np.sqrt(np.mean(ours**2))),
+    theirs=float(np.sqrt(np.mean(theirs**2))),
+    double=float((differences(ours64, theirs64) / scale).max()),
   )
 
 
@@ -128,8 +119,3 @@ def _check_same_arrays(
         f'{rung.name}, {rung.configuration}: {name} has shape '
         f'{left[name].shape}, expected {right[name].shape}.'
       )
-
-
-def _largest(values: Mapping[str, float]) -> float:
-  """The maximum, NaN if any is NaN."""
-  return float(np.max(list(values.values())))

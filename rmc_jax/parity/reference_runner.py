@@ -16,7 +16,8 @@ A case is a dict with a `name`, a `kind` (see KINDS) and the kind's settings.
 The dtype of its arrays is the dtype it runs in. One start serves many cases,
 because importing TensorFlow takes longer than running most of them.
 """
-# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+# pyright: reportMissingImports=false, reportMissingModuleSource=false
+# pyright: reportAttributeAccessIssue=false
 # The rest of the project is Python 3.11; this file must stay valid 3.7.
 
 import collections

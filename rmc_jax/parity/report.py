@@ -23,8 +23,8 @@ _FORMAT = '{:<20} {:>8} {:>8} {:>8}   {:>8} {:>8}   {:>8}   {:<4}  {}'
 LEGEND = """\
 absolute, relative   largest difference in float32; relative to largest entry
 allowed              of `relative`: rmc_jax/parity/cases.py has the reasons
-ours, theirs         float32 from the original's float64, relative; ours may be
-                     twice theirs and four roundings more
+ours, theirs         error of float32, the original's float64 being the truth;
+                     ours may be twice theirs and four roundings more
 float64              largest relative difference with both sides in float64"""
 
 

@@ -36,9 +36,9 @@ def measure(ours=0.0, theirs=0.0, double=0.0, name='outputs', rung=RUNG):
 def test_equal_sides_pass():
   result = measure()
   assert result.passed
+  assert result.relative == result.absolute == result.double == 0.0
   # 0.01 and 0.02 are rounded to float32, by less than 2^-24 of themselves.
-  assert result.relative == 0.0
-  assert result.ours < 2**-24
+  assert 0.0 < result.ours == result.theirs < 2**-24
 
 
 @pytest.mark.parametrize('name', ['outputs', 'state'])
@@ -54,8 +54,15 @@ def test_a_difference_beyond_the_tolerance_fails(name):
 
 
 def test_within_tolerance_but_further_from_float64_than_the_original_fails():
-  assert not measure(ours=2e-6, theirs=4e-7).passed
-  assert measure(ours=2e-6, theirs=1.5e-6).passed
+  assert not measure(ours=3e-6, theirs=4e-7).passed
+  assert measure(ours=3e-6, theirs=2e-6).passed
+
+
+def test_the_error_is_one_for_all_arrays():
+  result = measure(ours=2e-6, theirs=-1e-6, name='outputs')
+  # One of two arrays has it; to the rounding of the entry that was moved.
+  assert result.ours == pytest.approx(2e-6 / 2**0.5, rel=0.1)
+  assert result.theirs == pytest.approx(1e-6 / 2**0.5, rel=0.1)
 
 
 def test_a_float64_difference_fails_however_small_in_float32():
@@ -71,6 +78,12 @@ def test_where_the_original_itself_is_far_off_so_may_we_be():
 @pytest.mark.parametrize('side', ['ours', 'theirs', 'double'])
 def test_nan_fails(side):
   assert not measure(**{side: np.nan}).passed
+
+
+def test_where_nothing_is_rounded_nothing_may_differ():
+  rung = RUNG._replace(name='initial state')
+  assert measure(rung=rung).passed
+  assert not measure(ours=1.2e-7, rung=rung).passed
 
 
 def test_statistical_rungs_compare_spread_only():

@@ -1,0 +1,96 @@
+"""Tests rmc_jax/parity/cases.py."""
+
+import numpy as np
+import pytest
+
+from rmc_jax.parity import cases
+from rmc_jax.parity.cases import Size
+from rmc_jax.parity.convert import from_sonnet
+
+
+@pytest.fixture(scope='module')
+def rungs():
+  return cases.ladder(np.random.default_rng(0).standard_normal)
+
+
+def test_every_rung_has_a_tolerance(rungs):
+  assert {rung.name for rung in rungs} <= set(cases.TOLERANCES)
+  assert set(cases.TOLERANCES) - {rung.name for rung in rungs} == {
+    'checkpoint read', 'checkpoint written'
+  }  # fmt: skip
+
+
+def test_cases_of_one_name_are_one_case(rungs):
+  by_name = {}
+  for rung in rungs:
+    assert by_name.setdefault(rung.case.name, rung.case) is rung.case
+
+
+def test_nothing_is_left_at_its_initial_value(rungs):
+  for rung in rungs:
+    for name, value in rung.case.arrays.items():
+      assert value.dtype == np.float32
+      if rung.name != 'fresh weights':
+        assert np.all(value != 0.0), name
+        assert value.size < 2 or value.std() > 0.05, name
+
+
+def test_random_configurations_cover_all_arguments():
+  seen = {}
+  for steps, gradients in cases.random_rungs(50, seed=0):
+    assert steps.case is gradients.case
+    settings = steps.case.settings
+    seen.setdefault('scale', set()).add(settings['query_scale'])
+    seen.setdefault('matrix', set()).add(settings['treat_input_as_matrix'])
+    for name, value in settings['arguments'].items():
+      seen.setdefault(name, set()).add(value)
+    from_sonnet(
+      {
+        name.removeprefix('weights/'): value
+        for name, value in steps.case.arrays.items()
+        if name.startswith('weights/')
+      }
+    )
+  assert seen['scale'] == {'key', 'qkv'}
+  assert seen['matrix'] == {False, True}
+  assert seen['gate_style'] == {'unit', 'memory', None}
+  assert seen['num_blocks'] == {1, 2, 3}
+  assert None in seen['key_size']
+  for name in 'mem_slots', 'head_size', 'num_heads', 'attention_mlp_layers':
+    assert len(seen[name]) >= 4
+  assert len(seen['forget_bias']) >= 3
+  assert len(seen['input_bias']) >= 3
+
+
+def test_random_configurations_do_not_depend_on_their_number():
+  few, many = ([*cases.random_rungs(count, seed=3)] for count in (2, 5))
+  for (left, _), (right, _) in zip(few, many, strict=False):
+    assert left.configuration == right.configuration
+    np.testing.assert_array_equal(
+      left.case.arrays['inputs'], right.case.arrays['inputs']
+    )
+  assert len({steps.configuration for steps, _ in many}) == 5
+  (other, _), *_ = cases.random_rungs(1, seed=4)
+  assert other.configuration != few[0][0].configuration
+
+
+def test_shapes_of_a_case():
+  arguments = {
+    'mem_slots': 3, 'head_size': 7, 'num_heads': 5, 'key_size': 11,
+    'gate_style': 'memory',
+  }  # fmt: skip
+  size = Size(batch=2, steps=4, features=13, rows=6)
+  rung, _ = cases.unroll_rungs(
+    ['steps', 'gradients'],
+    np.random.default_rng(0).standard_normal,
+    arguments,
+    size,
+  )
+  shapes = {name: value.shape for name, value in rung.case.arrays.items()}
+  assert shapes['inputs'] == (4, 2, 6, 13)
+  assert shapes['state'] == (2, 3, 35)
+  assert shapes['cotangents/outputs'] == (4, 2, 105)
+  assert shapes['weights/relational_memory/linear/w'] == (13, 35)
+  assert shapes['weights/relational_memory/linear_1/w'] == (35, 145)
+  assert shapes['weights/relational_memory/linear_2/w'] == (6 * 35, 2)
+  assert shapes['weights/relational_memory/linear_3/w'] == (35, 2)
