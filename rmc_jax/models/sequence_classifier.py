@@ -16,6 +16,7 @@ class SequenceClassifier(hk.Module):
   "an equivalent 4-layer MLP (256 units per layer with ReLU non-linearities)".
   """
 
+  @hk.name_like('__call__')
   def __init__(
       self,
       core: hk.RNNCore,

@@ -1,0 +1,66 @@
+"""Pictures of what a memory attends to, step by step."""
+
+from collections.abc import Sequence
+import pathlib
+
+from matplotlib.figure import Figure
+import numpy as np
+
+
+def draw_attention(
+    path: pathlib.Path,
+    attention: np.ndarray,
+    *,
+    step_labels: Sequence[Sequence[str]],
+    marked: Sequence[int],
+    captions: Sequence[str],
+) -> None:
+  """Draws one row of attention matrices for each sequence.
+
+  As figure 3 of Santoro et al. 2018: in each matrix a row is a memory slot that
+  asks, the first columns are the slots it attends to, the last, set off, the
+  input. Weights are means over heads, which the paper leaves open; white is
+  0 and the darkest blue the largest weight in the picture.
+
+  Args:
+    path: the PNG to write; its folder is made.
+    attention: [S, T, H, N, N + I], for S sequences, in one block.
+    step_labels: [S][T] what stands above each matrix.
+    marked: [S] the step of each sequence whose label is red: the reference.
+    captions: [S] what stands below each row.
+  """
+  num_sequences, num_steps, _, num_slots, num_columns = attention.shape
+  weights = attention.mean(axis=2)  # [S, T, N, N + I]
+  figure = Figure(
+      figsize=(1.25 * num_steps + 0.8, 1.75 * num_sequences),
+      layout='constrained',
+  )
+  rows = figure.subfigures(num_sequences, squeeze=False)[:, 0]
+  for s, row in enumerate(rows):
+    row.supxlabel(captions[s], fontsize=8)
+    for t, axes in enumerate(row.subplots(1, num_steps, squeeze=False)[0]):
+      image = _set_off_inputs(weights[s, t], num_slots)
+      axes.imshow(image, vmin=0.0, vmax=weights.max(), cmap='Blues')
+      reference = t == marked[s]
+      axes.set_title(
+          step_labels[s][t],
+          fontsize=8,
+          color='#D00000' if reference else 'black',
+          fontweight='bold' if reference else 'normal',
+      )
+      columns = [str(i + 1) for i in range(num_slots)]
+      columns += ['in'] * (num_columns - num_slots)
+      places = [*range(num_slots), *range(num_slots + 1, num_columns + 1)]
+      axes.set_xticks(places, columns, fontsize=5)
+      axes.set_yticks(range(num_slots), columns[:num_slots], fontsize=5)
+      axes.tick_params(length=0)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  figure.savefig(path, dpi=130)
+
+
+def _set_off_inputs(weights: np.ndarray, num_slots: int) -> np.ndarray:
+  """[N, N + I] with an empty column between the slots and the inputs."""
+  gap = np.full((len(weights), 1), np.nan)
+  return np.concatenate(
+      [weights[:, :num_slots], gap, weights[:, num_slots:]], axis=1
+  )

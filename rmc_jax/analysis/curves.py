@@ -1,0 +1,72 @@
+"""Learning curves of several runs in one figure."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import pathlib
+from typing import Any
+
+from matplotlib.figure import Figure
+
+# One colour-blind-safe colour a run (Okabe and Ito 2008).
+COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9')
+
+
+def draw_curves(
+    path: pathlib.Path,
+    runs: Mapping[str, Sequence[Mapping[str, Any]]],
+    *,
+    metric: str,
+    title: str,
+    levels: Mapping[str, float] | None = None,
+) -> None:
+  """Draws one metric against the number of updates.
+
+  The faint line is training, over the updates that a line of the log stands
+  for; the strong one with dots is evaluation.
+
+  Args:
+    path: the PNG to write; its folder is made.
+    runs: label -> the lines of that run's metrics.jsonl.
+    metric: its name in 'train' and 'eval'.
+    title: of the figure.
+    levels: label -> height of a dotted line, for chance and the like.
+  """
+  figure = Figure(figsize=(7.0, 4.2), layout='constrained')
+  axes = figure.add_subplot()
+  for i, (label, records) in enumerate(runs.items()):
+    colour = COLOURS[i % len(COLOURS)]
+    axes.plot(*_series(records, 'train', metric), color=colour, alpha=0.3)
+    axes.plot(
+        *_series(records, 'eval', metric),
+        color=colour,
+        marker='o',
+        markersize=3,
+        label=label,
+    )
+  for label, height in (levels or {}).items():
+    axes.axhline(height, color='0.4', linestyle=':', linewidth=1)
+    axes.annotate(
+        label,
+        (1.0, height),
+        xycoords=('axes fraction', 'data'),
+        ha='right',
+        va='bottom',
+        fontsize=8,
+        color='0.3',
+    )
+  axes.set(title=title, xlabel='updates', ylabel=metric)
+  axes.grid(alpha=0.2)
+  axes.legend(loc='best')
+  path.parent.mkdir(parents=True, exist_ok=True)
+  figure.savefig(path, dpi=120)
+
+
+def _series(records, group: str, metric: str) -> tuple[list, list]:
+  """Steps and values of the lines that have the metric; a gap is a nan."""
+  points = [
+      (line['step'], line[group][metric])
+      for line in records
+      if metric in line.get(group, {})
+  ]
+  steps = [step for step, _ in points]
+  return steps, [float('nan') if v is None else v for _, v in points]
