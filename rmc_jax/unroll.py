@@ -14,7 +14,7 @@ from rmc_jax.types import ArrayTree
 
 
 def unroll(
-    core: Callable[[ArrayTree, ArrayTree], tuple[ArrayTree, ArrayTree]],
+    core: Callable[..., tuple[ArrayTree, ArrayTree]],
     inputs: ArrayTree,
     state: ArrayTree,
     *,
@@ -46,9 +46,9 @@ def unroll(
       one by one; only for a `ProjectedCore`.
     reset: [T, B] booleans, [T] unbatched: where True the step starts from
       `core.initial_state`, as after the end of an episode.
-    lengths: [B] integers, () unbatched: example b ends after `lengths[b]` steps.
-      From there on its state stays as it was and its outputs are zero, as with
-      the `sequence_length` of TensorFlow's `dynamic_rnn`.
+    lengths: [B] integers, () unbatched: example b ends after `lengths[b]`
+      steps. From there on its state stays as it was and its outputs are zero,
+      as with the `sequence_length` of TensorFlow's `dynamic_rnn`.
     remat: recompute each step in the backward pass instead of keeping its
       activations: memory for T states in place of T steps' work. True, or a
       policy of `jax.checkpoint_policies` or its name.
@@ -97,7 +97,13 @@ def unroll(
     active = active if time_major else active.swapaxes(0, 1)
   initial_state = None
   if reset is not None:
-    initial_state = core.initial_state(*batch_shape or (None,))
+    make_initial_state = getattr(core, 'initial_state', None)
+    if make_initial_state is None:
+      raise ValueError(
+          'reset needs a core with an initial_state to return to; '
+          f'{type(core).__name__} has none.'
+      )
+    initial_state = make_initial_state(*batch_shape or (None,))
   step = functools.partial(_controlled_step, step, initial_state)
   if remat:
     step = _rematerialized(step, remat)
@@ -129,8 +135,8 @@ def _leading_shape(core, inputs, state, time_major, reset, lengths):
     batch_rank = 0 if time_major else 1
   if batch_rank not in (0, 1):
     raise ValueError(
-        'reset must be [T, B] or, unbatched, [T], and lengths [B] or (). Got '
-        f'shapes {jnp.shape(reset)} and {jnp.shape(lengths)}.'
+        'reset must be [T, B] or, unbatched, [T], and lengths [B] or (). '
+        f'Got: {reset} and {lengths}.'
     )
   if not time_major and batch_rank == 0:
     raise ValueError(

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 import rmc_jax
 
 T, B, FEATURES, ROWS = 6, 3, 5, 4
@@ -332,6 +333,16 @@ def test_works_outside_a_transform():
 def test_what_does_not_fit_is_named(kwargs, error, message):
   with pytest.raises(error, match=message):
     run('relational', rmc_jax.unroll, **kwargs)
+
+
+def test_a_reset_needs_an_initial_state():
+  with pytest.raises(ValueError, match='reset needs.*function has none'):
+    rmc_jax.unroll(
+        lambda x, state: (x, state),
+        jnp.zeros(T),
+        jnp.array(0.0),
+        reset=jnp.zeros(T, bool),
+    )
 
 
 @pytest.mark.parametrize('option', ['treat_input_as_matrix', 'return_trace'])

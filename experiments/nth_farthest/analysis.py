@@ -20,7 +20,7 @@ from rmc_jax.analysis.curves import draw_curves
 from rmc_jax.training.exit_codes import CONFIGURATION_ERROR
 from rmc_jax.training.log import read_metrics
 
-# Share of right answers on fresh examples from which the task counts as learned.
+# The share of right answers on fresh examples that counts as learned.
 SOLVED = 0.9
 CURVE = 'figures/learning_curve.png'
 ATTENTION = 'figures/attention.png'

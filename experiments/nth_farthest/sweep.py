@@ -1,4 +1,4 @@
-"""The settings of Nth Farthest, as plain data: paper, authors' script, quick."""
+"""The settings of Nth Farthest: the paper's, the authors' script, quick."""
 
 # Santoro et al. 2018, appendix A.1. The paper gives no number of updates; the
 # authors' script has a million.
@@ -74,7 +74,7 @@ def _with_core(preset: dict, **core) -> dict:
 
 
 def _grid(num_features: int, suffix: str = '') -> dict[str, dict]:
-  """2048 units in 1, 8 or 16 slots, each of 1, 8 or 16 heads, gated two ways."""
+  """2048 units in 1, 8 or 16 slots of 1, 8 or 16 heads, gated two ways."""
   return {
       f'paper_{slots}_slots_{heads}_heads_{gates}{suffix}': _with_core(
           PAPER | {'num_features': num_features},

@@ -144,13 +144,9 @@ def train(config: Config, workdir: pathlib.Path) -> None:
       keep_checkpoints=config.keep_checkpoints,
   )
   if distributed.is_primary():
-    if has_attention(config):
+    if config.core.name != 'lstm':  # which attends to nothing
       record_attention(config, state.params, figure_key, workdir)
     print(analysis.report(workdir))
-
-
-def has_attention(config: Config) -> bool:
-  return config.core.name != 'lstm'
 
 
 def record_attention(config: Config, params, key, workdir: pathlib.Path):

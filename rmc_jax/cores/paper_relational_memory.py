@@ -66,9 +66,9 @@ class PaperRelationalMemory(ProjectedCore):
 
   The output is :math:`h_t` flattened to N * D.
 
-  Source: Santoro et al. 2018, "Relational recurrent neural networks", section 3.
-  The authors ran `RelationalMemory`, which has no output gate; no public code
-  has this form.
+  Source: Santoro et al. 2018, "Relational recurrent neural networks",
+  section 3. The authors ran `RelationalMemory`, which has no output gate; no
+  public code has this form.
 
   Notes:
     Where the paper is silent:
@@ -76,7 +76,8 @@ class PaperRelationalMemory(ProjectedCore):
     - A row of `[M; x]` is D wide, so x goes through a Linear to D first, as in
       the released module; W of equations (4) to (6) reads that same row.
     - g_psi is "a row/memory-wise MLP with layer normalisation": as in the
-      released module, LayerNorm(m + attended), then LayerNorm(that + MLP(that)).
+      released module, LayerNorm(m + attended), then LayerNorm of that plus its
+      MLP.
     - h starts at zero, as an LSTM's does; M starts as the released module's
       identity ("randomly initialised" in section 3.3).
     - A matrix of I input rows, which the paper does not have, joins the keys

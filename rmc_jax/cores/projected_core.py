@@ -1,4 +1,4 @@
-"""The contract of a core whose input-only work can be done for all steps at once."""
+"""What a core must offer to have its input-only work done before the loop."""
 
 import abc
 from typing import NamedTuple
@@ -24,7 +24,7 @@ class StepTrace(NamedTuple):
 
 
 class ProjectedCore(hk.RNNCore):
-  """An RNN core in two parts: `project` sees no state, `step` is the recurrence.
+  """An RNN core in two parts: `project` sees no state, `step` is recurrent.
 
   `core(inputs, state)` is one after the other, so it is an ordinary
   `hk.RNNCore`. `rmc_jax.unroll` projects the whole sequence in one go and loops
@@ -90,7 +90,7 @@ class ProjectedCore(hk.RNNCore):
   def trace_step(
       self, projected: ArrayTree, state: ArrayTree
   ) -> tuple[tuple[Array, StepTrace], ArrayTree]:
-    """`step` that also returns its `StepTrace`: `((output, trace), next_state)`.
+    """`step` with its `StepTrace`: `((output, trace), next_state)`.
 
     It is the same computation. Under `jax.jit`, `step` costs nothing extra,
     since a trace that nobody returns is never computed.

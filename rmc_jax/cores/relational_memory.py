@@ -59,13 +59,13 @@ class RelationalMemory(ProjectedCore):
   The output is :math:`M'` flattened to N * D, the state is :math:`M'`.
 
   Source: Santoro et al. 2018, "Relational recurrent neural networks", in the
-  form of the module the authors published: `RelationalMemory` of dm-sonnet 1.36,
-  `sonnet/python/modules/relational_memory.py`. `python -m rmc_jax.parity` runs
-  the two side by side.
+  form of the module the authors published: `RelationalMemory` of dm-sonnet
+  1.36, `sonnet/python/modules/relational_memory.py`. `python -m rmc_jax.parity`
+  runs the two side by side.
 
   Notes:
     Details in which this form is easily mistaken: the layer norm after the
-    projection spans the queries, keys and values of all heads of a row together;
+    projection spans queries, keys and values of all heads of a row together;
     projections and layer norms are new for each block while the MLP is one,
     shared by all; no projection follows the attention; the gates read the
     squashed old memory and the projected input; gate biases are constants; the
@@ -110,7 +110,7 @@ class RelationalMemory(ProjectedCore):
 
     Raises:
       TypeError: a size is not an integer.
-      ValueError: a size is below 1, or `gate_style` or `query_scale` is unknown.
+      ValueError: a size is below 1, or a style or scale is unknown.
     """
     super().__init__(name=name)
     self._mem_slots = positive_int('mem_slots', mem_slots)

@@ -7,6 +7,7 @@ Prints a table; exits with 0 only if every rung passes.
 """
 
 import argparse
+import functools
 import sys
 
 import numpy as np
@@ -21,7 +22,7 @@ from rmc_jax.parity import report
 def main() -> int:
   """Climbs the ladder and says how it went; returns the exit code."""
   options = _parse()
-  say = (lambda line: None) if options.json else print
+  say = _nothing if options.json else functools.partial(print, flush=True)
   if options.goldens:
     gaps = []
     say(report.header())
@@ -73,6 +74,10 @@ def _climb(options, current, old, say):
     if group:
       say(report.summary_line(group))
   return gaps
+
+
+def _nothing(line: str) -> None:
+  """The table, where JSON is asked for instead."""
 
 
 def _parse() -> argparse.Namespace:

@@ -1,4 +1,4 @@
-"""The Nth Farthest task: which vector is the n-th farthest from vector m?"""
+"""The Nth Farthest task: the vector that is n-th farthest from vector m."""
 
 from typing import NamedTuple
 

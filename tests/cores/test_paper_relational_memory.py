@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from rmc_jax import PaperRelationalMemory
 from rmc_jax.cores import PaperMemoryState
-
 from tests.reference import relational_memory as reference
 
 B, N, H, V, K, FEATURES, ROWS = 2, 3, 5, 7, 11, 13, 4
@@ -65,7 +65,9 @@ def test_step_equals_the_row_by_row_reference(rows, gate_style):
   np.testing.assert_allclose(next_state.memory, memory, atol=ATOL)
   np.testing.assert_allclose(next_state.hidden, hidden, atol=ATOL)
   # XLA may compute the two copies in different fusions.
-  np.testing.assert_allclose(output, next_state.hidden.reshape(B, N * D), atol=1e-6)
+  np.testing.assert_allclose(
+      output, next_state.hidden.reshape(B, N * D), atol=1e-6
+  )
 
 
 def test_equation_1_has_no_biases_and_gates_have_one():

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import jmp
 import numpy as np
 import pytest
-from rmc_jax import RelationalMemory
 
+from rmc_jax import RelationalMemory
 from tests.reference import relational_memory as reference
 
 # Every axis has its own size, so that no two can be mistaken for each other.

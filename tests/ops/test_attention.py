@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rmc_jax import ops
 
+from rmc_jax import ops
 from tests.reference import relational_memory as reference
 
 B, N, M, H, K, V = 2, 3, 5, 7, 11, 13

@@ -1,8 +1,8 @@
 """One step of both relational memory cores in plain NumPy, row by row.
 
-Written from the papers' equations and the specification of the released module
-with explicit loops over examples, rows and heads, in the precision of what it is
-given (tests give float64). Nothing here is shared with the package.
+Written from the paper's equations and the description of the released module
+with explicit loops over examples, rows and heads, in the precision of what it
+is given (tests give float64). Nothing here is shared with the package.
 """
 
 import numpy as np

@@ -1,0 +1,52 @@
+"""Tests rmc_jax/analysis/curves.py."""
+
+import matplotlib.figure
+import numpy as np
+import pytest
+
+from rmc_jax.analysis import curves
+
+RECORDS = [
+    {'step': 10, 'train': {'accuracy': 0.25}},
+    {'step': 20, 'train': {'accuracy': 0.5}, 'eval': {'accuracy': 0.4}},
+    {'step': 30, 'train': {'accuracy': None}, 'eval': {'accuracy': 0.75}},
+]
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+  """The axes of every figure that is saved."""
+  saved = []
+  original = matplotlib.figure.Figure.savefig
+
+  def savefig(self, *args, **kwargs):
+    saved.append(self.axes)
+    original(self, *args, **kwargs)
+
+  monkeypatch.setattr(matplotlib.figure.Figure, 'savefig', savefig)
+  return saved
+
+
+def test_draws_what_the_records_say(tmp_path, drawn):
+  path = tmp_path / 'figures' / 'curve.png'
+  curves.draw_curves(
+      path,
+      {'first': RECORDS, 'second': RECORDS[:2]},
+      metric='accuracy',
+      title='Title',
+      levels={'chance': 0.125},
+  )
+  assert path.read_bytes().startswith(b'\x89PNG')
+  ((axes,),) = drawn
+  train, evaluation, _, second, level = axes.get_lines()
+  np.testing.assert_array_equal(train.get_xydata()[:2], [[10, 0.25], [20, 0.5]])
+  assert np.isnan(train.get_ydata()[2])
+  np.testing.assert_array_equal(
+      evaluation.get_xydata(), [[20, 0.4], [30, 0.75]]
+  )
+  np.testing.assert_array_equal(second.get_xydata(), [[20, 0.4]])
+  assert level.get_ydata()[0] == 0.125
+  assert [t.get_text() for t in axes.get_legend().get_texts()] == [
+      'first',
+      'second',
+  ]
