@@ -25,10 +25,11 @@ class OptimizerConfig:
   learning_rate: float = 1e-4  # Where warm-up ends and decay begins.
   schedule: str = 'constant'  # One of SCHEDULES.
   warmup_steps: int = 0  # Linear from 0, before any schedule.
+  hold_steps: int = 0  # At learning_rate, between warm-up and decay.
   decay_rate: float = 0.9  # exponential: this factor ...
-  decay_every: int = 10_000  # ... over this many updates after warm-up,
+  decay_every: int = 10_000  # ... over this many updates from then on,
   staircase: bool = False  # smoothly, or (True) all at once at their end.
-  decay_steps: int = 0  # cosine: updates from the end of warm-up to the floor.
+  decay_steps: int = 0  # cosine: updates from the first decay to the floor.
   floor: float = 0.0  # exponential, cosine: the rate never goes below.
   clip_global_norm: float | None = None  # None (a flag: inf): no clipping.
   b1: float = 0.9  # adam
@@ -101,7 +102,8 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
 def make_schedule(config: OptimizerConfig) -> optax.Schedule:
   """The learning rate as a function of the updates made before, s.
 
-  s < warmup_steps:  learning_rate * s / warmup_steps; then, t = s - warmup:
+  s < warmup_steps:  learning_rate * s / warmup_steps; then learning_rate for
+  hold_steps updates; then, t = s - warmup_steps - hold_steps:
   'constant':        learning_rate
   'exponential':     max(floor, learning_rate * decay_rate ^ (t / decay_every)),
                      the exponent rounded down if `staircase`
@@ -124,10 +126,13 @@ def make_schedule(config: OptimizerConfig) -> optax.Schedule:
     schedule = optax.cosine_decay_schedule(
         rate, config.decay_steps, alpha=config.floor / rate
     )
-  if not config.warmup_steps:
-    return schedule
-  warmup = optax.linear_schedule(0.0, rate, config.warmup_steps)
-  return optax.join_schedules([warmup, schedule], [config.warmup_steps])
+  if config.hold_steps:
+    hold = optax.constant_schedule(rate)
+    schedule = optax.join_schedules([hold, schedule], [config.hold_steps])
+  if config.warmup_steps:
+    warmup = optax.linear_schedule(0.0, rate, config.warmup_steps)
+    schedule = optax.join_schedules([warmup, schedule], [config.warmup_steps])
+  return schedule
 
 
 def _check(config: OptimizerConfig) -> None:
@@ -141,6 +146,7 @@ def _check(config: OptimizerConfig) -> None:
       ('schedule', config.schedule in SCHEDULES, f'one of {SCHEDULES}'),
       ('learning_rate', 0 < config.learning_rate < math.inf, 'positive'),
       ('warmup_steps', config.warmup_steps >= 0, '0 or more'),
+      ('hold_steps', config.hold_steps >= 0, '0 or more'),
       ('decay_rate', not exponential or 0 < config.decay_rate < 1, 'in (0, 1)'),
       ('decay_every', not exponential or config.decay_every > 0, 'positive'),
       ('decay_steps', not cosine or config.decay_steps > 0, 'positive'),

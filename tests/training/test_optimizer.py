@@ -90,6 +90,25 @@ def test_warmup_is_linear_and_delays_every_schedule(options):
   )
 
 
+@pytest.mark.parametrize(
+    'options',
+    [
+        {'schedule': 'constant'},
+        {'schedule': 'exponential', 'decay_every': 7},
+        {'schedule': 'cosine', 'decay_steps': 7},
+    ],
+)
+def test_hold_keeps_the_rate_between_warmup_and_decay(options):
+  plain = OptimizerConfig(learning_rate=0.5, **options)
+  held = dataclasses.replace(plain, warmup_steps=2, hold_steps=3)
+  np.testing.assert_allclose(
+      rates(held, range(5)), [0, 0.25, 0.5, 0.5, 0.5], **TOLERANCE
+  )
+  np.testing.assert_allclose(
+      rates(held, range(5, 16)), rates(plain, range(11)), **TOLERANCE
+  )
+
+
 def updates_of(config, gradients, params):
   """The updates of each gradient in turn, with the parameters held fixed."""
   optimizer = make_optimizer(config)
@@ -188,6 +207,7 @@ def test_without_clipping_the_gradient_is_left_alone():
         ({'learning_rate': math.nan}, 'learning_rate .* nan'),
         ({'learning_rate': math.inf}, 'learning_rate .* inf'),
         ({'warmup_steps': -1}, 'warmup_steps must be 0 or more; got -1'),
+        ({'hold_steps': -1}, 'hold_steps must be 0 or more; got -1'),
         ({'schedule': 'exponential', 'decay_rate': 1.0}, 'decay_rate .* 1.0'),
         ({'schedule': 'exponential', 'decay_every': 0}, 'decay_every .* got 0'),
         ({'schedule': 'cosine'}, 'decay_steps must be positive; got 0'),
