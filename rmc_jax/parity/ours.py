@@ -131,8 +131,12 @@ def _fresh_weights(settings: dict[str, Any], given: Arrays) -> Arrays:
   weights = to_sonnet(hk.transform(step).init(key))
   results = {}
   for index, (name, weight) in enumerate(weights.items()):
-    results[f'{index} {name} {weight.shape} spread'] = weight.std()
-    results[f'{index} {name} {weight.shape} largest'] = abs(weight).max()
+    unit = weight.shape[0] ** -0.5 if weight.ndim == 2 else 1.0
+    label = f'{index} {name} {weight.shape}'
+    results[f'{label} spread'] = (weight.std() / unit).astype(weight.dtype)
+    results[f'{label} largest'] = (abs(weight).max() / unit).astype(
+      weight.dtype
+    )
   return results
 
 

@@ -167,7 +167,10 @@ def run_initial_state(original, case, given):
 
 
 def run_fresh_weights(original, case, given):
-  """Every variable in order, with the spread that its initialiser gives it."""
+  """Every variable in order, with the spread that its initialiser gives it.
+
+  Of a weight matrix, in units of 1/sqrt(inputs).
+  """
   tf = original.tf
   tf.set_random_seed(case['seed'])
   core = _core(original, case)
@@ -180,8 +183,9 @@ def run_fresh_weights(original, case, given):
     weights = session.run(list(variables))
   for index, (variable, weight) in enumerate(zip(variables, weights)):
     name = f'{index} {variable.op.name} {weight.shape}'
-    results[name + ' spread'] = weight.std()
-    results[name + ' largest'] = abs(weight).max()
+    unit = weight.shape[0] ** -0.5 if weight.ndim == 2 else 1.0
+    results[name + ' spread'] = weight.std() / unit
+    results[name + ' largest'] = abs(weight).max() / unit
   return results
 
 
@@ -217,9 +221,7 @@ def run_write_checkpoint(original, case, given):
   with _session(original) as session:
     session.run(tf.global_variables_initializer())
     # The meta graph would describe these loose variables, not a model.
-    tf.train.Saver().save(
-      session, case['checkpoint'], write_meta_graph=False
-    )
+    tf.train.Saver().save(session, case['checkpoint'], write_meta_graph=False)
   return {}
 
 
