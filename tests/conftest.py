@@ -1,17 +1,12 @@
 """What every test runs under: the CPU as four devices, and strict promotion.
 
-All of it is set before anything imports JAX, because JAX reads it once; and in
-the environment, so that the programs that tests start get it too.
+Platform and flags are in the environment, before anything imports JAX, because
+JAX reads them once and the programs that tests start should have them too.
 """
 
 import os
 import pathlib
 import platform
-
-# Most of the suite's time is compilation, so what is compiled is kept. A folder
-# for each host: compiled code fits the CPU that it was compiled on. To do
-# without: JAX_ENABLE_COMPILATION_CACHE=false.
-cache = pathlib.Path(__file__).parent.parent / '.cache/jax' / platform.node()
 
 os.environ.update(
   JAX_PLATFORMS='cpu',
@@ -22,7 +17,15 @@ os.environ.update(
   ' --xla_llvm_disable_expensive_passes=true',
   # A bias that meets a batch must be broadcast on purpose.
   JAX_NUMPY_RANK_PROMOTION='raise',
-  JAX_COMPILATION_CACHE_DIR=str(cache),
-  JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS='0',
-  JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES='-1',
 )
+
+import jax
+
+# Most of the suite's time is compilation, so what is compiled is kept: a folder
+# for each host, because compiled code fits the CPU that it was compiled on. Not
+# for the programs that tests start: one that is killed leaves half an entry. To
+# do without: JAX_ENABLE_COMPILATION_CACHE=false.
+cache = pathlib.Path(__file__).parent.parent / '.cache/jax' / platform.node()
+jax.config.update('jax_compilation_cache_dir', str(cache))
+jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
+jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)

@@ -247,7 +247,10 @@ def test_a_crash_keeps_the_save_under_way(tmp_path):
 
 def start_child(workdir, moment, step=0, job=(), devices=4):
   """Starts `train_toy.py`, its output in a file beside the workdir."""
-  flags = f'--xla_force_host_platform_device_count={devices}'
+  # Code that other flags made differs in the last bit. Of two counts the last
+  # holds.
+  flags = os.environ['XLA_FLAGS']
+  flags += f' --xla_force_host_platform_device_count={devices}'
   with open(f'{workdir}.{moment}.{"_".join(map(str, job))}', 'w') as output:
     return subprocess.Popen(
         [
