@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Checks everything that must hold, setting up first where that is needed.
 #
-#   launch/test.sh                    all of it; about ... minutes on two cores
-#   launch/test.sh PYTEST_ARG...      only pytest, for example: tests/cores -k gate
+#   launch/test.sh                    all of it; about ten minutes on two cores
+#   launch/test.sh PYTEST_ARG...      only pytest; for example tests/cores -k gate
 #
 # All of it: lint, types, the tests that take seconds (the import contracts are
 # one), then the slow ones; and the quick tests again on the other side of the
