@@ -2,13 +2,14 @@
 # Checks everything that must hold, setting up first where that is needed.
 #
 #   launch/test.sh                    all of it; about ten minutes on two cores
-#   launch/test.sh PYTEST_ARG...      only pytest; for example tests/cores -k gate
+#   launch/test.sh PYTEST_ARG...      only pytest, as in: tests/cores -k gate
 #
 # All of it: lint, types, the tests that take seconds (the import contracts are
 # one), then the slow ones; and the quick tests again on the other side of the
-# support matrix (Python 3.11 with its last JAX, or 3.12 and later with the newest) where
-# such a Python is found. SECOND_PYTHON=... names it; SECOND_PYTHON=none leaves
-# it out. The comparison with the authors' own module is launch/parity.sh.
+# support matrix (Python 3.11 with its last JAX, or 3.12 and later with the
+# newest) where such a Python is found. SECOND_PYTHON=... names it;
+# SECOND_PYTHON=none leaves it out. The comparison with the authors' own module
+# is launch/parity.sh.
 #
 # Ends with one line a section. Exits with 0 only when all of them passed.
 
@@ -69,7 +70,8 @@ second_python() {
 
 # Python 3.11 is the last for which JAX 0.10 is the newest.
 other_python() {
-  if .venv/bin/python -c 'import sys; sys.exit(sys.version_info >= (3, 12))'; then
+  local is_311='import sys; sys.exit(sys.version_info[:2] != (3, 11))'
+  if .venv/bin/python -c "$is_311"; then
     launch/find_python.sh 3.12 3.14 || echo none
   else
     launch/find_python.sh 3.11 3.11 || echo none
