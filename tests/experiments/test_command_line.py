@@ -360,6 +360,7 @@ def run_page(tmp_path, *arguments):
   return subprocess.run(
       [sys.executable, 'page.py', *arguments],
       capture_output=True, text=True, env=environment, cwd=tmp_path,
+      timeout=300,
   )
 
 

@@ -23,9 +23,9 @@ def main(output, address=None, count=None, process=None):
       address,
       count and int(count),
       process and int(process),
-      initialization_timeout=60,
-      heartbeat_timeout=10,
-      shutdown_timeout=10,
+      initialization_timeout=200,
+      heartbeat_timeout=100,
+      shutdown_timeout=120,
   )
   optimizer = training.make_optimizer(
       training.OptimizerConfig(learning_rate=1e-2, clip_global_norm=1.0)

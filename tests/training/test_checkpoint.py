@@ -66,6 +66,15 @@ def step_directories(directory):
   return sorted(int(p.name) for p in directory.iterdir() if p.name.isdigit())
 
 
+def poll_until(checkpointer, done):
+  for _ in range(12_000):
+    if done():
+      return
+    checkpointer.poll()
+    time.sleep(0.01)
+  pytest.fail('Nothing happened in two minutes.')
+
+
 def files_of(step_directory):
   return [path for path in step_directory.rglob('*') if path.is_file()]
 
@@ -143,6 +152,7 @@ def test_flipped_byte_in_any_file_falls_back(tmp_path):
     file = copy / path.relative_to(tmp_path / 'good')
     content = bytearray(file.read_bytes())
     if not content:
+      shutil.rmtree(copy)
       continue
     content[len(content) // 2] ^= 0x20  # Leaves JSON readable, mostly.
     file.write_bytes(content)
@@ -276,9 +286,7 @@ def test_poll_completes_a_save_and_does_not_wait(tmp_path):
   with Checkpointer(tmp_path) as checkpointer:
     checkpointer.poll()  # Nothing under way.
     checkpointer.save(1, make_state(1))
-    while not (tmp_path / '1' / manifest.FILE_NAME).exists():
-      checkpointer.poll()
-      time.sleep(0.01)
+    poll_until(checkpointer, (tmp_path / '1' / manifest.FILE_NAME).exists)
 
 
 @pytest.fixture
@@ -295,14 +303,8 @@ def test_failed_save_is_noticed_by_poll(tmp_path, small_disk):
   noise = np.random.default_rng(0).normal(size=(600, 600))  # Does not compress.
   checkpointer = Checkpointer(tmp_path)
   checkpointer.save(2, {'noise': jnp.asarray(noise, jnp.float32)})
-
-  def poll_on():
-    while True:
-      checkpointer.poll()
-      time.sleep(0.01)
-
   with pytest.raises(SaveFailed, match=r'step 2 .*newest whole .*: step 1'):
-    poll_on()
+    poll_until(checkpointer, lambda: False)
   assert restore(tmp_path)[0] == 1
 
 

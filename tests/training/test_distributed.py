@@ -1,10 +1,6 @@
 """Tests rmc_jax/training/distributed.py, with real processes at the end."""
 
-import os
 import pathlib
-import socket
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -12,8 +8,8 @@ import pytest
 
 from rmc_jax.training import distributed
 from rmc_jax.training.exit_codes import ConfigurationError
+from tests.training import jobs
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = pathlib.Path(__file__).with_name('one_of_two.py')
 
 
@@ -63,42 +59,15 @@ def test_flags_that_make_no_job_are_refused(arguments, message):
     distributed.initialize(**arguments)
 
 
-def free_port():
-  with socket.socket() as probe:
-    probe.bind(('127.0.0.1', 0))
-    return probe.getsockname()[1]
-
-
 def run_job(folder, processes, devices_each):
   """Runs the program in so many processes; returns what each ended with."""
-  environment = os.environ | {
-      'JAX_PLATFORMS': 'cpu',
-      'XLA_FLAGS': f'--xla_force_host_platform_device_count={devices_each}',
-      'PYTHONPATH': str(ROOT),
-  }
-  address = f'127.0.0.1:{free_port()}'
   outputs = [folder / f'{processes}_{i}.npz' for i in range(processes)]
-  children = []
-  try:
-    for i, output in enumerate(outputs):
-      job = [address, str(processes), str(i)] if processes > 1 else []
-      children.append(
-          subprocess.Popen(
-              [sys.executable, '-W', 'error', str(PROGRAM), str(output), *job],
-              env=environment,
-              stdout=subprocess.PIPE,
-              stderr=subprocess.STDOUT,
-              text=True,
-          )
-      )
-    for child in children:
-      said, _ = child.communicate(timeout=240)
-      assert child.returncode == 0, said
-  finally:
-    # SIGKILL: a process that has joined a job ignores SIGTERM.
-    for child in children:
-      child.kill()
-      child.wait()
+  for code, said in jobs.run(
+      ['-W', 'error', str(PROGRAM)],
+      [[output] for output in outputs],
+      devices=devices_each,
+  ):
+    assert code == 0, said
   return [dict(np.load(output)) for output in outputs]
 
 

@@ -2,11 +2,7 @@
 
 import functools
 import os
-import pathlib
 import signal
-import socket
-import subprocess
-import sys
 import threading
 
 import jax
@@ -22,9 +18,8 @@ from rmc_jax.training.exit_codes import Diverged
 from rmc_jax.training.exit_codes import Preempted
 from rmc_jax.training.log import FILE_NAME
 from rmc_jax.training.log import read_metrics
+from tests.training import jobs
 from tests.training import toy_regression as toy
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 def bits(tree):
@@ -245,31 +240,13 @@ def test_a_crash_keeps_the_save_under_way(tmp_path):
     toy.run(tmp_path, update=signal_before(10))
 
 
-def start_child(workdir, moment, step=0, job=(), devices=4):
-  """Starts `train_toy.py`, its output in a file beside the workdir."""
-  # Code that other flags made differs in the last bit. Of two counts the last
-  # holds.
-  flags = os.environ['XLA_FLAGS']
-  flags += f' --xla_force_host_platform_device_count={devices}'
-  with open(f'{workdir}.{moment}.{"_".join(map(str, job))}', 'w') as output:
-    return subprocess.Popen(
-        [
-            sys.executable, '-m', 'tests.training.train_toy',
-            str(workdir), moment, str(step), *map(str, job),
-        ],
-        cwd=ROOT,
-        env=os.environ | {'XLA_FLAGS': flags},
-        stdout=output,
-        stderr=subprocess.STDOUT,
-    )
-
-
-def finish(child):
-  """The exit code; kills a child that hangs (SIGTERM it may hold back)."""
-  try:
-    return child.wait(timeout=120)
-  finally:
-    child.kill()
+def train_toy(workdir, *moments, step=0, devices=4):
+  """Runs `train_toy.py`; with several moments as a job of so many."""
+  return jobs.run(
+      ['-m', 'tests.training.train_toy'],
+      [[workdir, moment, step] for moment in moments],
+      devices=devices,
+  )
 
 
 @pytest.mark.slow
@@ -282,8 +259,8 @@ def test_killed_again_and_again_is_bit_equal(tmp_path, uninterrupted):
       ('later_in_save', 20),
       ('before_manifest', 30),
   ]:
-    child = start_child(workdir, moment, step)
-    assert finish(child) == -signal.SIGKILL, moment
+    ((code, said),) = train_toy(workdir, moment, step=step)
+    assert code == -signal.SIGKILL, moment + said
   state = toy.run(workdir)
   assert bits(state) == bits(uninterrupted[0])
   assert metrics_of(workdir) == metrics_of(uninterrupted[1])
@@ -292,18 +269,17 @@ def test_killed_again_and_again_is_bit_equal(tmp_path, uninterrupted):
 @pytest.mark.slow
 @pytest.mark.multiprocess
 def test_one_of_two_processes_asked_to_stop_stops_both(tmp_path):
-  def run_job(workdir, *moments):
-    address = f'localhost:{unused_port()}'
+  def run_job(name, *moments):
     # One device each: more can lock up on a small machine.
-    children = [
-        start_child(workdir, moment, 8, (address, 2, index), devices=1)
-        for index, moment in enumerate(moments)
-    ]
-    return [finish(child) for child in children]
+    ended = train_toy(tmp_path / name, *moments, step=8, devices=1)
+    return [code for code, _ in ended], [said for _, said in ended]
 
-  assert run_job(tmp_path / 'once', 'never', 'never') == [0, 0]
-  assert run_job(tmp_path / 'twice', 'never', 'sigterm') == [75, 75]
-  assert run_job(tmp_path / 'twice', 'never', 'never') == [0, 0]
+  codes, said = run_job('once', 'never', 'never')
+  assert codes == [0, 0], said
+  codes, said = run_job('twice', 'never', 'sigterm')
+  assert codes == [75, 75], said
+  codes, said = run_job('twice', 'never', 'never')
+  assert codes == [0, 0], said
   assert metrics_of(tmp_path / 'twice') == metrics_of(tmp_path / 'once')
   states = []
   for name in ('once', 'twice'):
@@ -311,9 +287,3 @@ def test_one_of_two_processes_asked_to_stop_stops_both(tmp_path):
       states.append(saver.restore(jax.eval_shape(toy.init))[1])
   assert states[0].step == states[1].step == 40
   assert bits(states[0]) == bits(states[1])
-
-
-def unused_port():
-  with socket.socket() as probe:
-    probe.bind(('localhost', 0))
-    return probe.getsockname()[1]

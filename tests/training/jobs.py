@@ -1,0 +1,90 @@
+"""Runs programs of these tests in processes of their own, alone or as a job."""
+
+from collections.abc import Sequence
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def run(
+    program: Sequence[str],
+    arguments: Sequence[Sequence],
+    *,
+    devices: int,
+    timeout: float = 300,
+) -> list[tuple[int, str]]:
+  """Runs a program once for each of `arguments`; several are one job.
+
+  Each process of a job gets HOST:PORT COUNT ID behind its own arguments. What
+  still runs after `timeout` seconds is killed, and has the code -9.
+
+  Returns:
+    Exit code and output of each.
+  """
+  ended = _run(program, arguments, devices, timeout)
+  if _port_was_taken(ended):  # After we had seen it free.
+    ended = _run(program, arguments, devices, timeout)
+  return ended
+
+
+def _run(program, arguments, devices, timeout):
+  # Code that other flags made differs in the last bit. Of two counts the last
+  # holds.
+  flags = os.environ['XLA_FLAGS']
+  flags += f' --xla_force_host_platform_device_count={devices}'
+  environment = os.environ | {'XLA_FLAGS': flags, 'PYTHONPATH': str(ROOT)}
+  job = [f'localhost:{_unused_port()}', str(len(arguments))]
+  children = []
+  with tempfile.TemporaryDirectory() as folder:
+    outputs = [pathlib.Path(folder, str(i)) for i in range(len(arguments))]
+
+    def ended():
+      return [
+          (child.poll(), output.read_text(errors='replace'))
+          for child, output in zip(children, outputs, strict=True)
+      ]
+
+    try:
+      for index, (own, output) in enumerate(
+          zip(arguments, outputs, strict=True)
+      ):
+        place = [*job, str(index)] if len(arguments) > 1 else []
+        with output.open('w') as file:
+          children.append(
+              subprocess.Popen(
+                  [sys.executable, *program, *map(str, own), *place],
+                  env=environment,
+                  stdout=file,
+                  stderr=subprocess.STDOUT,
+              )
+          )
+      deadline = time.monotonic() + timeout
+      while any(code is None for code, _ in ended()):
+        # Without a port for process 0 the others would wait for it.
+        if time.monotonic() > deadline or _port_was_taken(ended()):
+          break
+        time.sleep(0.1)
+    finally:
+      # SIGKILL: a process that has joined a job ignores SIGTERM.
+      for child in children:
+        child.kill()
+        child.wait()
+    return ended()
+
+
+def _port_was_taken(ended):
+  return any(
+      code and 'Failed to start RPC server' in said for code, said in ended
+  )
+
+
+def _unused_port():
+  with socket.socket() as probe:
+    probe.bind(('localhost', 0))
+    return probe.getsockname()[1]
