@@ -165,6 +165,11 @@ def _check(config: OptimizerConfig) -> None:
       ('b2', 0 <= config.b2 < 1, 'in [0, 1)'),
       ('eps', config.eps >= 0, '0 or more'),
       ('eps_root', config.eps_root >= 0, '0 or more'),
+      (
+          'eps',
+          not adam or config.eps > 0 or config.eps_root > 0,
+          'positive where eps_root is 0',  # 0 / 0 for a gradient of 0.
+      ),
       ('weight_decay', config.weight_decay >= 0, '0 or more'),
       (
           'weight_decay',

@@ -79,8 +79,8 @@ def make_update(
     `update(state, batch=None) -> (state, metrics)`.
 
     state is donated. Its step advances by `updates_per_call`, always. An update
-    whose loss, weight or gradient is not finite is not applied: params,
-    network_state and opt_state stay as they were, bit for bit.
+    whose loss, weight, gradient or change of the params is not finite is not
+    applied: params, network_state and opt_state stay as they were, bit for bit.
 
     metrics maps names to (sum, count), replicated 0-d arrays over the global
     batch and all updates of the call: those of `loss_fn`, and 'loss' (loss,
@@ -151,11 +151,11 @@ def make_step(
     )
     gradients = jax.tree.map(lambda g: g / weight, gradients)
     gradient_norm = optax.tree.norm(gradients)
-    finite = jnp.isfinite(loss / weight) & jnp.isfinite(gradient_norm)
-
     updates, opt_state = optimizer.update(
         gradients, state.opt_state, state.params
     )
+    # The optimiser may make 0 / 0 of a finite gradient.
+    finite = _all_finite((loss / weight, gradient_norm, updates))
     applied = state._replace(
         params=optax.apply_updates(state.params, updates),
         network_state=_average(aux.network_state),
@@ -181,6 +181,12 @@ def _sample_share(sample, data_key, step, per_device) -> ArrayTree:
       jax.random.fold_in(data_key, step), first + jnp.arange(per_device)
   )
   return jax.vmap(sample)(keys)
+
+
+def _all_finite(tree: ArrayTree) -> Array:
+  """[] bool."""
+  leaves = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]
+  return jnp.stack(leaves).all()
 
 
 def _average(network_state: ArrayTree) -> ArrayTree:

@@ -221,6 +221,7 @@ def test_without_clipping_the_gradient_is_left_alone():
         ({'b2': -0.1}, 'b2 must be'),
         ({'eps': -1.0}, 'eps must be 0 or more'),
         ({'eps_root': -1.0}, 'eps_root must be 0 or more'),
+        ({'eps': 0.0}, 'eps must be positive where eps_root is 0; got 0.0'),
         ({'weight_decay': -1.0}, 'weight_decay must be 0 or more'),
         ({'name': 'rmsprop', 'weight_decay': 0.1}, "weight_decay .* 'adam'"),
         ({'rmsprop_decay': 1.0}, 'rmsprop_decay must be'),

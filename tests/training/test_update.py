@@ -288,6 +288,25 @@ def test_an_update_that_is_not_finite_is_left_out(where):
   chex.assert_tree_all_finite(states[3].params)
 
 
+def test_what_the_optimizer_made_is_looked_at_too():
+  def flat(params, network_state, key, batch):
+    loss, aux = loss_fn(params, network_state, key, batch)
+    return 0.0 * loss, aux
+
+  batch = make_batch(0)
+  # Without an epsilon Adam makes 0 / 0 of a gradient of 0.
+  optimizer = optax.adam(1e-2, eps=0.0)
+  update = make_update(flat, optimizer, global_batch_size=B)
+  state = start(optimizer)
+  before = jax.device_get(state)
+  state, metrics = update(state, parallel.split_batch(batch))
+  assert metrics['gradient_norm'][0] == 0
+  assert metrics['nonfinite'] == (1, 1)
+  chex.assert_trees_all_equal(
+      jax.device_get(state), before._replace(step=state.step)
+  )
+
+
 def test_a_bad_update_within_a_call_is_counted_and_left_out():
   def broken(params, network_state, key, batch):
     loss, aux = loss_fn(params, network_state, key, batch)
