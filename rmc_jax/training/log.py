@@ -19,7 +19,9 @@ import pathlib
 import time
 
 from absl import logging
-from tensorboardX import SummaryWriter
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto import event_pb2
+from tensorboardX.summary import scalar
 
 from rmc_jax.training.exit_codes import ConfigurationError
 
@@ -45,7 +47,11 @@ class MetricsLog:
     path = workdir / FILE_NAME
     self._seconds_before = _truncate(path, step)
     self._file = path.open('a')
-    self._events = SummaryWriter(str(workdir), purge_step=step + 1)
+    # Not SummaryWriter: it writes from a thread, and once that has died, of a
+    # full disk say, waits for it for ever. The name has seconds only.
+    self._events = EventsWriter(str(workdir / 'events'), f'.{time.time_ns()}')
+    # TensorBoard hides what an earlier start wrote beyond this step.
+    self._write_event(step + 1, session_log={'status': 'START'})
     self._started = time.monotonic()
     self._last = step, self._started
 
@@ -55,7 +61,11 @@ class MetricsLog:
       train: Mapping[str, float] | None = None,
       evaluation: Mapping[str, float] | None = None,
   ) -> None:
-    """Writes the one line of `step`."""
+    """Writes the one line of `step`.
+
+    Raises:
+      OSError: it could not be written.
+    """
     groups = {
         'train': train,
         'eval': evaluation,
@@ -71,16 +81,22 @@ class MetricsLog:
     for group, values in groups.items():
       for name, value in (values or {}).items():
         if math.isfinite(value):
-          self._events.add_scalar(f'{group}/{name}', value, step)
+          summary = scalar(f'{group}/{name}', value)
+          self._write_event(step, summary=summary)
 
   def sync(self) -> None:
     """Puts on the disk what was written, so that no checkpoint is ahead."""
     os.fsync(self._file.fileno())
-    self._events.flush()
+    self._events.flush()  # Includes the fsync.
 
   def close(self) -> None:
     self._file.close()
     self._events.close()
+
+  def _write_event(self, step: int, **content) -> None:
+    # The classes of a protocol buffer are made at run time.
+    make = event_pb2.Event  # pyright: ignore[reportAttributeAccessIssue]
+    self._events.write_event(make(wall_time=time.time(), step=step, **content))
 
   def _time(self, step: int) -> dict[str, float]:
     last_step, last_time = self._last

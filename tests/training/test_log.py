@@ -2,6 +2,7 @@
 
 import json
 import math
+import resource
 import struct
 
 import pytest
@@ -118,6 +119,32 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
   assert scalars['eval/accuracy'] == (3, 0.25)
   # What a former start wrote beyond step 2 is hidden.
   assert [event.step for event in purged] == [3]
+
+
+def test_two_starts_in_one_second_have_a_file_each(tmp_path):
+  for step in (2, 3):
+    write_steps(tmp_path, step, step + 1)
+  assert len(list(tmp_path.glob('events.*'))) == 2
+
+
+def test_a_full_disk_is_an_error(tmp_path):
+  log = MetricsLog(tmp_path, 0)
+
+  def write_on():
+    # Short names and values: the events are several times as long as the
+    # lines, and fail first.
+    for step in range(1, 40):
+      log.write(step, {f'a{i}': 0.0 for i in range(100)})
+
+  former = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, former[1]))
+  try:
+    with pytest.raises(OSError, match='too large'):
+      write_on()
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, former)
+  log.close()
+  assert (tmp_path / FILE_NAME).stat().st_size < 59_000
 
 
 def read_events(path):
