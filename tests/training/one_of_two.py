@@ -31,16 +31,19 @@ def main(output, address=None, count=None, process=None):
       training.OptimizerConfig(learning_rate=1e-2, clip_global_norm=1.0)
   )
   results = {'primary': distributed.is_primary()}
-  for make_key in (jax.random.key, jax.random.PRNGKey):
+  for kind, make_key in (
+      ('typed', jax.random.key), ('old', jax.random.PRNGKey)
+  ):
     state = parallel.place_state(
         training.create_state(make_params(), {}, optimizer, make_key(0))
     )
     state, losses = train_on_host_batches(state, optimizer)
     state, more_losses = train_on_generated(state, optimizer, make_key(1))
     parallel.assert_replicated(state)
-    results['losses'] = losses + more_losses
+    results[f'{kind}_losses'] = losses + more_losses
+    for name, values in state.params.items():
+      results[f'{kind}_{name}'] = np.asarray(values)
 
-  results |= jax.tree.map(np.asarray, state.params)
   results['evaluation'] = evaluate(state)
   results['divergence'] = tell_of_divergence(state)
   np.savez(output, **results)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import orbax.checkpoint as ocp
 import pytest
 
 from rmc_jax.training import manifest
@@ -282,11 +283,25 @@ def test_keeping_none_is_refused(tmp_path):
     Checkpointer(tmp_path, keep=0)
 
 
-def test_poll_completes_a_save_and_does_not_wait(tmp_path):
+def test_poll_completes_a_save(tmp_path):
   with Checkpointer(tmp_path) as checkpointer:
     checkpointer.poll()  # Nothing under way.
     checkpointer.save(1, make_state(1))
     poll_until(checkpointer, (tmp_path / '1' / manifest.FILE_NAME).exists)
+
+
+def test_poll_does_not_wait(tmp_path, monkeypatch):
+  def wait(self):
+    raise AssertionError('poll waited')
+
+  with Checkpointer(tmp_path) as checkpointer:
+    checkpointer.save(1, make_state(1))
+    with monkeypatch.context() as patch:
+      manager = ocp.CheckpointManager
+      patch.setattr(manager, 'is_saving_in_progress', lambda self: True)
+      patch.setattr(manager, 'wait_until_finished', wait)
+      checkpointer.poll()
+    assert not (tmp_path / '1' / manifest.FILE_NAME).exists()
 
 
 @pytest.fixture

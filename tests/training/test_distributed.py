@@ -78,7 +78,12 @@ def test_two_processes_train_as_one_with_two_devices(tmp_path):
   assert first['primary']
   assert not second['primary']
   assert alone['primary']
-  for name in ('hidden', 'out', 'losses', 'evaluation'):
+  trained = [
+      f'{key}_{name}'
+      for key in ('typed', 'old')
+      for name in ('hidden', 'out', 'losses')
+  ]
+  for name in (*trained, 'evaluation'):
     assert first[name].tobytes() == second[name].tobytes(), name
     # The order in which two float32 numbers are added is another one in
     # another layout, 16 times over and through Adam.
@@ -86,7 +91,8 @@ def test_two_processes_train_as_one_with_two_devices(tmp_path):
         first[name], alone[name], rtol=1e-5, err_msg=name
     )
   assert alone['evaluation'][1] == 7
-  assert np.all(np.diff(alone['losses'][:4]) != 0)
+  for key in ('typed', 'old'):
+    assert np.all(np.diff(alone[f'{key}_losses'][:4]) != 0)
   for result in (first, second, alone):
     # Only one device differs, but each process hears of it.
     assert "['out']" in str(result['divergence'])

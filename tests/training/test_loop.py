@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 import signal
 import threading
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from rmc_jax.training import loop
+from rmc_jax.training import manifest
 from rmc_jax.training.checkpoint import Checkpointer
 from rmc_jax.training.checkpoint import StructureMismatch
 from rmc_jax.training.exit_codes import ConfigurationError
@@ -40,6 +42,12 @@ def metrics_of(workdir):
       {key: value for key, value in line.items() if key != 'time'}
       for line in read_metrics(workdir)
   ]
+
+
+def resumed_at(output):
+  """The step from which a run says that it goes on, None for a fresh start."""
+  found = re.search(r'going on from step (\d+) of 40', output)
+  return int(found[1]) if found else None
 
 
 def signal_before(step, number=signal.SIGTERM):
@@ -86,7 +94,7 @@ def test_intervals_that_calls_step_over_are_due_at_the_next_call(tmp_path):
 @pytest.mark.parametrize('stop', [2, 10, 13 * 2])
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
 def test_asked_to_stop_and_resumed_is_bit_equal(
-    tmp_path, uninterrupted, stop, number
+    tmp_path, uninterrupted, capsys, stop, number
 ):
   handler = signal.getsignal(number)
   with pytest.raises(Preempted, match=f'step {stop + 2} of 40') as stopped:
@@ -94,6 +102,7 @@ def test_asked_to_stop_and_resumed_is_bit_equal(
   assert stopped.value.exit_code == 75
   assert signal.getsignal(number) is handler
   state = toy.run(tmp_path)
+  assert resumed_at(capsys.readouterr().out) == stop + 2
   assert bits(state) == bits(uninterrupted[0])
   assert metrics_of(tmp_path) == metrics_of(uninterrupted[1])
 
@@ -228,7 +237,7 @@ def test_a_length_that_calls_do_not_reach_is_refused(tmp_path):
     toy.run(tmp_path, num_steps=41)
 
 
-def test_a_crash_keeps_the_save_under_way(tmp_path):
+def test_a_crash_keeps_the_save_under_way(tmp_path, capsys):
   def update(state, batch=None):
     if int(state.step) == 10:
       raise ZeroDivisionError
@@ -236,8 +245,11 @@ def test_a_crash_keeps_the_save_under_way(tmp_path):
 
   with pytest.raises(ZeroDivisionError):
     toy.run(tmp_path, update=update)
+  assert (tmp_path / 'checkpoints' / '10' / manifest.FILE_NAME).exists()
+  assert resumed_at(capsys.readouterr().out) is None
   with pytest.raises(Preempted, match='step 12'):
     toy.run(tmp_path, update=signal_before(10))
+  assert resumed_at(capsys.readouterr().out) == 10
 
 
 def train_toy(workdir, *moments, step=0, devices=4):
@@ -250,18 +262,25 @@ def train_toy(workdir, *moments, step=0, devices=4):
 
 
 @pytest.mark.slow
-def test_killed_again_and_again_is_bit_equal(tmp_path, uninterrupted):
+def test_killed_again_and_again_is_bit_equal(
+    tmp_path, uninterrupted, capsys
+):
   workdir = tmp_path / 'killed'
-  for moment, step in [
-      ('before_update', 6),
-      ('in_save', 10),
-      ('in_line', 14),
-      ('later_in_save', 20),
-      ('before_manifest', 30),
+  for moment, step, resumes_at in [
+      ('before_update', 6, {None}),
+      ('in_save', 10, {None}),
+      ('in_line', 14, {None}),
+      # A save that may have come to its end, or not, before the kill.
+      ('later_in_save', 20, {None, 10}),
+      ('before_manifest', 30, {10, 20}),
   ]:
     ((code, said),) = train_toy(workdir, moment, step=step)
     assert code == -signal.SIGKILL, moment + said
+    assert resumed_at(said) in resumes_at, moment + said
+  capsys.readouterr()
   state = toy.run(workdir)
+  # The save of 30 waited for that of 20.
+  assert resumed_at(capsys.readouterr().out) == 20
   assert bits(state) == bits(uninterrupted[0])
   assert metrics_of(workdir) == metrics_of(uninterrupted[1])
 
@@ -278,8 +297,14 @@ def test_one_of_two_processes_asked_to_stop_stops_both(tmp_path):
   assert codes == [0, 0], said
   codes, said = run_job('twice', 'never', 'sigterm')
   assert codes == [75, 75], said
+  (stopped,) = {
+      int(re.search(r'Stopped at step (\d+) of 40', each)[1]) for each in said
+  }
+  assert 8 < stopped < 40
   codes, said = run_job('twice', 'never', 'never')
   assert codes == [0, 0], said
+  # The first one speaks for both.
+  assert [resumed_at(each) for each in said] == [stopped, None]
   assert metrics_of(tmp_path / 'twice') == metrics_of(tmp_path / 'once')
   states = []
   for name in ('once', 'twice'):

@@ -17,6 +17,7 @@ from rmc_jax.training import manifest
 from rmc_jax.training.checkpoint import Checkpointer
 from rmc_jax.training.exit_codes import Preempted
 from rmc_jax.training.log import MetricsLog
+from rmc_jax.training.progress import say
 from tests.training import toy_regression as toy
 
 
@@ -28,6 +29,7 @@ def main(workdir, moment, step, *job):
   try:
     toy.run(workdir, update=update)
   except Preempted as preempted:
+    say(str(preempted))
     code = preempted.exit_code
   distributed.shutdown()
   sys.exit(code)
