@@ -1,8 +1,9 @@
 """The exit codes that the trainer shares with every launcher, and their errors.
 
 A launcher needs nothing but the number: 0 is done, 75 asks to be started again
-with the same arguments, 76 and 77 would only fail again, and any other number
-is a crash. 75 is EX_TEMPFAIL of sysexits.h; 76 and 77 are its neighbours.
+with the same arguments, 76 and 77 ask for somebody to look before it is started
+again (as it is it would mostly come to the same end), and any other number is a
+crash. 75 is EX_TEMPFAIL of sysexits.h; 76 and 77 are its neighbours.
 """
 
 DONE = 0
@@ -18,7 +19,11 @@ class Preempted(Exception):
 
 
 class Diverged(Exception):
-  """An update was not finite; what came before it is kept."""
+  """An update was not finite; what came before it is kept.
+
+  Started again, the run begins from the newest checkpoint. Where every update
+  of the last call was bad that is one from before, and it fails as before.
+  """
 
   exit_code = DIVERGED
 

@@ -75,8 +75,8 @@ def train(
 
   Raises:
     Preempted: a signal asked to stop; the state is saved.
-    Diverged: an update was not finite and was left out; metrics and state are
-      saved.
+    Diverged: an update was not finite and was left out; the metrics are saved,
+      and the state too unless all updates of the call were so.
     ConfigurationError: numbers that do not go together, or a workdir of another
       run.
     SaveFailed: a checkpoint could not be written.
@@ -123,15 +123,26 @@ def train(
         stop = preemption.requested()
         save = stop or due(checkpoint_every)
         settle = save or due(log_every) or due(eval_every)
-        while len(in_flight) > (0 if settle else _calls_ahead()):
+        bad = {}
+        while len(in_flight) > (0 if settle or bad else _calls_ahead()):
           at, metrics = in_flight.popleft()
           means = metrics_lib.divide(metrics)
           if means['nonfinite'] > 0:
-            report.record(at, means, None)
-            report.sync()
+            bad[at] = means
+        if bad:
+          for at, bad_means in bad.items():
+            report.record(at, bad_means, None)
+          if step not in bad and due(log_every):
+            report.record(step, means, None)
+          report.sync()
+          # A state that got nowhere would only push out a good checkpoint.
+          progress = any(each['nonfinite'] < 1 for each in bad.values())
+          if progress:
             saver.save(step, state)
-            saver.wait()
-            raise Diverged(_describe_bad(at, updates_per_call, means, workdir))
+          saver.wait()
+          raise Diverged(
+              _describe_bad(bad, updates_per_call, progress, workdir)
+          )
         evaluation = None
         if evaluate is not None and due(eval_every):
           evaluation = metrics_lib.divide(evaluate(state))
@@ -198,13 +209,23 @@ def _calls_ahead() -> int:
 
 
 def _describe_bad(
-    step: int, updates: int, means: dict[str, float], workdir: pathlib.Path
+    bad: dict[int, dict[str, float]],
+    updates: int,
+    saved: bool,
+    workdir: pathlib.Path,
 ) -> str:
+  step, means = next(iter(bad.items()))
+  kept = (
+      f'State and metrics are kept in {workdir}; starting again goes on '
+      'without those updates.'
+      if saved
+      else f'Metrics and the checkpoints from before are kept in {workdir}; '
+      'starting again as it is would only come here again.'
+  )
   return (
       f'{round(means["nonfinite"] * updates)} of the {updates} updates up to '
-      f'step {step} had a loss or gradient that is not finite and were left '
-      f'out. State and metrics are kept in {workdir}; starting again goes on '
-      'without those updates. Look at the learning rate and the clipping first.'
+      f'step {step} had a loss, gradient or change that is not finite and were '
+      f'left out. {kept} Look at the learning rate and the clipping first.'
   )
 
 

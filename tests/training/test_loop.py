@@ -212,7 +212,39 @@ def test_a_call_ahead_changes_nothing(tmp_path, monkeypatch, uninterrupted):
   with pytest.raises(Diverged, match='1 of the 2 updates up to step 14'):
     toy.run(tmp_path / 'bad', update=update, log_every=6)
   steps = [line['step'] for line in metrics_of(tmp_path / 'bad')]
-  assert steps == [6, 12, 14]
+  assert steps == [6, 12, 14, 16]
+
+
+def test_the_line_of_a_call_ahead_of_a_bad_one_is_written(
+    tmp_path, monkeypatch
+):
+  monkeypatch.setattr(loop, '_calls_ahead', lambda: 1)
+
+  def batch_at(step):
+    batch = toy.batch_at(step)
+    return batch | {'y': batch['y'] * np.nan} if step == 8 else batch
+
+  with pytest.raises(Diverged, match='1 of the 1 updates up to step 9'):
+    toy.run(
+        tmp_path, update=toy.host_update(), updates_per_call=1, log_every=5,
+        batch_at=batch_at,
+    )
+  lines = metrics_of(tmp_path)
+  assert [line['step'] for line in lines if 'train' in line] == [5, 9, 10]
+  assert [line['train']['nonfinite'] for line in lines if 'train' in line] == [
+      0, 1, 0
+  ]
+
+
+def test_diverging_at_every_start_keeps_what_was_good(tmp_path, capsys):
+  update = toy.update(loss_fn=loss_that_is_nan_at(24))
+  for start in range(5):
+    with pytest.raises(Diverged, match='2 of the 2 .* step 26 .* come here ag'):
+      toy.run(tmp_path, update=update)
+    assert resumed_at(capsys.readouterr().out) == (20 if start else None)
+    assert metrics_of(tmp_path)[-1]['train']['nonfinite'] == 1
+  names = {p.name for p in (tmp_path / 'checkpoints').iterdir()}
+  assert names == {'10', '20'}
 
 
 def test_a_changed_model_is_refused_and_nothing_is_touched(tmp_path):
