@@ -7,6 +7,7 @@ been.
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 import pathlib
 
 import jax
@@ -14,6 +15,7 @@ import jax
 from rmc_jax import metrics as metrics_lib
 from rmc_jax.metrics import SumsAndCounts
 from rmc_jax.training import distributed
+from rmc_jax.training import lock
 from rmc_jax.training import parallel
 from rmc_jax.training.checkpoint import Checkpointer
 from rmc_jax.training.exit_codes import ConfigurationError
@@ -78,7 +80,7 @@ def train(
     Diverged: an update was not finite and was left out; the metrics are saved,
       and the state too unless all updates of the call were so.
     ConfigurationError: numbers that do not go together, or a workdir of another
-      run.
+      run or in which another process is training.
     SaveFailed: a checkpoint could not be written.
   """
   _check_intervals(
@@ -89,7 +91,9 @@ def train(
       updates_per_call=updates_per_call,
   )
   workdir = pathlib.Path(workdir)
+  held = lock.hold(workdir) if distributed.is_primary() else nullcontext()
   with (
+      held,
       Preemption() as preemption,
       Checkpointer(workdir / CHECKPOINTS, keep=keep_checkpoints) as saver,
   ):

@@ -269,6 +269,38 @@ def test_a_length_that_calls_do_not_reach_is_refused(tmp_path):
     toy.run(tmp_path, num_steps=41)
 
 
+def test_a_second_trainer_in_the_workdir_is_refused(tmp_path, uninterrupted):
+  def update(state, batch=None):
+    if int(state.step) == 14:
+      with pytest.raises(ConfigurationError, match='Another process is trai'):
+        toy.run(tmp_path)
+    return toy.update()(state, batch)
+
+  state = toy.run(tmp_path, update=update)
+  assert bits(state) == bits(uninterrupted[0])
+  assert metrics_of(tmp_path) == metrics_of(uninterrupted[1])
+
+
+def test_a_flipped_byte_makes_the_run_go_on_from_the_checkpoint_before(
+    tmp_path, uninterrupted, capsys
+):
+  with pytest.raises(Preempted):
+    toy.run(tmp_path, update=signal_before(24))
+  newest = tmp_path / 'checkpoints' / '26'
+  largest = max(
+      (path for path in newest.rglob('*') if path.is_file()),
+      key=lambda path: path.stat().st_size,
+  )
+  content = bytearray(largest.read_bytes())
+  content[len(content) // 2] ^= 1
+  largest.write_bytes(content)
+  capsys.readouterr()
+  state = toy.run(tmp_path)
+  assert resumed_at(capsys.readouterr().out) == 20
+  assert bits(state) == bits(uninterrupted[0])
+  assert metrics_of(tmp_path) == metrics_of(uninterrupted[1])
+
+
 def test_a_crash_keeps_the_save_under_way(tmp_path, capsys):
   def update(state, batch=None):
     if int(state.step) == 10:
