@@ -123,8 +123,10 @@ class Checkpointer:
     Raises:
       NoGoodCheckpoint: something was saved, and none of it is good.
       StructureMismatch: the newest good step does not fit `target`.
+      ConfigurationError: the processes do not see the same newest step.
     """
     self.wait()
+    _check_shared(self._directory, self._steps[-1:])
     bad: dict[int, manifest.Damaged] = {}
     for step in reversed(self._steps):
       try:
@@ -235,6 +237,23 @@ class _Manager(ocp.CheckpointManager):
     # the loop asks with: the processes would no longer agree on where to stop.
     del step
     return False
+
+
+def _check_shared(directory: pathlib.Path, newest: list[int]) -> None:
+  """Refuses processes with a folder each: they would wait for one another."""
+  if jax.process_count() == 1:
+    return
+  step = newest[0] if newest else -1
+  seen = multihost_utils.process_allgather(np.array(step)).tolist()
+  if len(set(seen)) > 1:
+    each = ', '.join(
+        f'process {index} ' + ('none' if step < 0 else f'step {step}')
+        for index, step in enumerate(seen)
+    )
+    raise ConfigurationError(
+        f'The processes see different checkpoints in {directory}: the newest '
+        f'is for {each}. Choose a workdir that they share.'
+    )
 
 
 def _to_host(state: ArrayTree) -> dict[str, np.ndarray]:

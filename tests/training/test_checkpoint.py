@@ -5,6 +5,7 @@ import shutil
 import time
 
 import jax
+from jax.experimental import multihost_utils
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -276,6 +277,30 @@ def test_a_long_difference_is_cut(tmp_path):
   with pytest.raises(StructureMismatch, match=r'and \d+ more$') as refused:
     restore(tmp_path, lambda: {f'other_{i}': jnp.zeros(i) for i in range(30)})
   assert len(str(refused.value).splitlines()) == 14
+
+
+@pytest.mark.parametrize(
+    ('steps', 'elsewhere', 'message'),
+    [
+        ((1, 2), -1, 'process 0 step 2, process 1 none'),
+        ((), 4, 'process 0 none, process 1 step 4'),
+        ((1, 2), 1, 'process 0 step 2, process 1 step 1'),
+    ],
+)
+def test_processes_that_see_different_steps_are_refused(
+    tmp_path, monkeypatch, steps, elsewhere, message
+):
+  save_steps(tmp_path, *steps)
+  with Checkpointer(tmp_path) as checkpointer, monkeypatch.context() as patch:
+    # As this process would be one of two.
+    patch.setattr(jax, 'process_count', lambda: 2)
+    patch.setattr(
+        multihost_utils,
+        'process_allgather',
+        lambda step: np.array([step, elsewhere]),
+    )
+    with pytest.raises(ConfigurationError, match=f'{message}. Choose a workd'):
+      checkpointer.restore(jax.eval_shape(make_state))
 
 
 def test_keeping_none_is_refused(tmp_path):
