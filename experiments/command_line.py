@@ -14,6 +14,7 @@ import os
 import pathlib
 import re
 import sys
+import time
 import traceback
 from typing import Any
 from typing import NoReturn
@@ -30,6 +31,12 @@ from rmc_jax.training.exit_codes import ConfigurationError
 from rmc_jax.training.exit_codes import Diverged
 from rmc_jax.training.exit_codes import DONE
 from rmc_jax.training.exit_codes import Preempted
+
+# More would cut a batch into shares too small to be worth their exchange.
+_MOST_CPU_DEVICES = 8
+# What a container may use: microseconds of CPU time, or max, in a period.
+_CPU_QUOTA = pathlib.Path('/sys/fs/cgroup/cpu.max')
+_SECONDS_AHEAD_OF_PRIMARY = 5
 
 FLAGS = flags.FLAGS
 # --help shows the flags as those of the experiment, not of this module.
@@ -71,6 +78,9 @@ def main(
     )
   except (Preempted, Diverged, ConfigurationError) as stopped:
     print(f'{experiment}: {stopped}', file=sys.stderr, flush=True)
+    if isinstance(stopped, ConfigurationError):
+      # It may be wrong for this process alone, and the others still at work.
+      _leave_if_in_job(stopped.exit_code)
     distributed.shutdown()
     sys.exit(stopped.exit_code)
   raise AssertionError('app.run does not return')
@@ -120,8 +130,8 @@ def _define_flags(
   flags.DEFINE_integer(
       'cpu_devices', None,
       'Devices that the CPU counts as, where it is what trains. Default: one '
-      'a core, rounded down to a power of two; one in a job of several '
-      'processes.',
+      'a core, rounded down to a power of two, 8 at most; one in a job of '
+      'several processes.',
       lower_bound=1,
   )
   return ahead.preset
@@ -182,21 +192,31 @@ def _run(
   workdir = pathlib.Path(FLAGS.workdir or f'runs/{experiment}-{preset}')
   configuration.check_workdir(workdir, text)
   _set_up_devices()
-  if distributed.is_primary():
-    configuration.save(workdir, text)
   try:
+    if distributed.is_primary():
+      configuration.save(workdir, text)
     train(config, workdir)
   except (Preempted, Diverged, ConfigurationError):
     raise
   except Exception:
     if jax.process_count() > 1:
-      # The others may be gone or stuck, and an orderly end waits for them.
       traceback.print_exc()
-      sys.stderr.flush()
-      os._exit(1)
+    _leave_if_in_job(1)
     raise
   distributed.shutdown()
   return DONE
+
+
+def _leave_if_in_job(exit_code: int) -> None:
+  """Ends a process of several at once: an orderly end waits for the others."""
+  if jax.distributed.is_initialized() and jax.process_count() > 1:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if distributed.is_primary():
+      # The job ends with it, and JAX aborts whoever is still there. If all have
+      # come here, each should end with this code.
+      time.sleep(_SECONDS_AHEAD_OF_PRIMARY)
+    os._exit(exit_code)
 
 
 def _set_up_devices() -> None:
@@ -217,7 +237,7 @@ def _set_up_devices() -> None:
       'JAX_NUM_CPU_DEVICES' not in os.environ
       and 'xla_force_host_platform_device_count' not in environment
   ):
-    cores = _cores() if missing else 1
+    cores = min(_cores(), _MOST_CPU_DEVICES) if missing else 1
     jax.config.update('jax_num_cpu_devices', 2 ** (cores.bit_length() - 1))
   distributed.initialize(
       job['coordinator_address'], job['num_processes'], job['process_id']
@@ -225,7 +245,13 @@ def _set_up_devices() -> None:
 
 
 def _cores() -> int:
-  """Cores that this process may use."""
+  """Cores that this process may use, as many as its mask and quota allow."""
   if hasattr(os, 'sched_getaffinity'):  # Not on macOS.
-    return len(os.sched_getaffinity(0))
-  return os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0))
+  else:
+    cores = os.cpu_count() or 1
+  if _CPU_QUOTA.exists():
+    quota, period = _CPU_QUOTA.read_text().split()
+    if quota != 'max':
+      cores = min(cores, max(1, int(quota) // int(period)))
+  return cores

@@ -13,7 +13,7 @@ def initialize(
     local_device_ids: list[int] | None = None,
     initialization_timeout: int = 300,
     heartbeat_timeout: int = 100,
-    shutdown_timeout: int = 60,
+    shutdown_timeout: int = 600,
 ) -> None:
   """Joins the job. Call it before anything else touches a device.
 
@@ -32,7 +32,8 @@ def initialize(
       aborts the process (exit code 134), which cannot be caught.
     heartbeat_timeout: seconds after which a silent process counts as dead. A
       stuck one that is alive is not noticed.
-    shutdown_timeout: seconds that `shutdown` waits for the others.
+    shutdown_timeout: seconds that `shutdown` waits for the others, of which the
+      primary may still have figures to draw.
 
   Raises:
     ConfigurationError: some of the three but not all, or one out of range.

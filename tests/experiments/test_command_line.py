@@ -10,6 +10,7 @@ import sys
 
 from absl import flags
 from absl.testing import flagsaver
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -17,6 +18,7 @@ from experiments import command_line
 from rmc_jax.training.exit_codes import ConfigurationError
 from rmc_jax.training.exit_codes import Diverged
 from rmc_jax.training.exit_codes import Preempted
+from tests.training import jobs
 from tests.training import toy_regression as toy
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -336,6 +338,20 @@ def test_any_other_error_is_a_crash():
     )
 
 
+def test_a_configuration_that_cannot_be_saved_ends_a_process_of_several(
+    monkeypatch
+):
+  def save(workdir, text):
+    raise OSError('The disk is full.')
+
+  codes = []
+  monkeypatch.setattr(command_line.configuration, 'save', save)
+  monkeypatch.setattr(command_line, '_leave_if_in_job', codes.append)
+  with pytest.raises(OSError, match='full'):
+    start()
+  assert codes == [1]
+
+
 PAGE = '''"""What this experiment is for."""
 import dataclasses
 from experiments import command_line
@@ -362,6 +378,85 @@ def run_page(tmp_path, *arguments):
       capture_output=True, text=True, env=environment, cwd=tmp_path,
       timeout=300,
   )
+
+
+WRONG = """
+import dataclasses, os, pathlib, sys, time
+from experiments import command_line
+from rmc_jax.training import distributed
+from rmc_jax.training.exit_codes import ConfigurationError
+
+@dataclasses.dataclass
+class Config:
+  num_steps: int = 3
+
+def train(config, workdir):
+  pid = pathlib.Path(workdir, 'pid')
+  if wrong_for == 'both' or not distributed.is_primary():
+    pid.with_suffix('.new').write_text(str(os.getpid()))
+    pid.with_suffix('.new').rename(pid)
+    raise ConfigurationError('Wrong here.')
+  while not pid.exists() or pathlib.Path('/proc', pid.read_text()).exists():
+    time.sleep(0.1)
+  print('The other is gone.', flush=True)
+  os._exit(0)
+
+workdir, wrong_for, address, count, index = sys.argv[1:]
+command_line.main(
+    train, Config, {'quick': {}}, experiment='page', preset='quick',
+    argv=['page', f'--workdir={workdir}', f'--coordinator_address={address}',
+          f'--num_processes={count}', f'--process_id={index}'])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.multiprocess
+@pytest.mark.parametrize(
+    ('wrong_for', 'first'),
+    [
+        # Nobody meets it at an orderly end.
+        ('one', (0, 'The other is gone.\n')),
+        ('both', (77, 'page: Wrong here.\n')),
+    ],
+)
+def test_what_is_wrong_ends_a_process_of_several(tmp_path, wrong_for, first):
+  assert jobs.run(
+      ['-c', WRONG], [[tmp_path, wrong_for]] * 2, devices=1
+  ) == [first, (77, 'page: Wrong here.\n')]
+
+
+@pytest.mark.parametrize(
+    ('quota', 'cores'),
+    [
+        ('max 100000', 13),
+        ('350000 100000', 3),
+        ('50000 100000', 1),
+        ('9900000 100000', 13),
+        (None, 13),
+    ],
+)
+def test_cores_are_those_of_the_mask_and_the_quota(
+    tmp_path, monkeypatch, quota, cores
+):
+  path = tmp_path / 'cpu.max'
+  if quota is not None:
+    path.write_text(quota + '\n')
+  monkeypatch.setattr(command_line, '_CPU_QUOTA', path)
+  monkeypatch.setattr(
+      os, 'sched_getaffinity', lambda process: set(range(13)), raising=False
+  )
+  assert command_line._cores() == cores
+
+
+@pytest.mark.parametrize(('cores', 'devices'), [(1, 1), (7, 4), (64, 8)])
+def test_cpu_devices_by_default(monkeypatch, cores, devices):
+  updated = {}
+  monkeypatch.setenv('XLA_FLAGS', '')
+  monkeypatch.delenv('JAX_NUM_CPU_DEVICES', raising=False)
+  monkeypatch.setattr(command_line, '_cores', lambda: cores)
+  monkeypatch.setattr(jax.config, 'update', updated.__setitem__)
+  assert start()[0] == 0
+  assert updated['jax_num_cpu_devices'] == devices
 
 
 @pytest.mark.slow
