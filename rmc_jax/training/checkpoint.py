@@ -65,10 +65,11 @@ class Checkpointer:
     self._pending: tuple[int, dict[str, dict[str, str]]] | None = None
 
   def save(self, step: int, state: ArrayTree) -> None:
-    """Copies `state` to the host and starts to save it; does not wait.
+    """Copies `state` to the host and starts to write it in the background.
 
-    The buffers of `state` may be donated as soon as this returns. A step that
-    is there already is not saved again.
+    Waits for the save before this one and for the copy with its digests; what
+    goes on behind is the writing. The buffers of `state` may be donated as soon
+    as this returns. A step that is there already is not saved again.
 
     Raises:
       SaveFailed: the save before this one failed.
@@ -343,13 +344,17 @@ def _as_saved(leaf: dict[str, str], on_host: np.ndarray) -> Any:
 
 
 def _warn_of_drift(record: dict[str, Any], directory: pathlib.Path) -> None:
-  """Same packages and devices, same bits; otherwise nearly the same numbers."""
+  """Same packages and devices, same bits; otherwise nearly the same numbers.
+
+  So it is on the CPU. A GPU adds in any order, and needs
+  XLA_FLAGS=--xla_gpu_deterministic_ops=true for the same bits.
+  """
   saved = record['versions'] | record['devices']
   here = manifest.versions() | manifest.devices()
   if drift := [
-      f'{name} {saved.get(name)} -> {value}'
+      f'{name} {saved[name]} -> {value}'
       for name, value in here.items()
-      if saved.get(name) != value
+      if saved.get(name, value) != value  # Older ones say less.
   ]:
     logging.warning(
         'Resuming %s under other conditions: %s. The run goes on, but not '

@@ -110,6 +110,7 @@ def devices() -> dict[str, Any]:
   """The devices of the job, which also decide what bits come out."""
   return {
       'platform': jax.default_backend(),
+      'device_kind': jax.devices()[0].device_kind,
       'devices': jax.device_count(),
       'processes': jax.process_count(),
   }

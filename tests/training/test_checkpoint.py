@@ -279,6 +279,16 @@ def test_a_long_difference_is_cut(tmp_path):
   assert len(str(refused.value).splitlines()) == 14
 
 
+def test_other_conditions_are_told(tmp_path, monkeypatch, caplog):
+  save_steps(tmp_path, 1)
+  assert restore(tmp_path)[0] == 1
+  assert 'other conditions' not in caplog.text
+  devices = manifest.devices() | {'device_kind': 'abacus', 'came_later': 3}
+  monkeypatch.setattr(manifest, 'devices', lambda: devices)
+  assert restore(tmp_path)[0] == 1
+  assert 'other conditions: device_kind cpu -> abacus. The' in caplog.text
+
+
 @pytest.mark.parametrize(
     ('steps', 'elsewhere', 'message'),
     [

@@ -23,7 +23,7 @@ def test_says_what_was_written(directory):
   assert sorted(record['files']) == ['deep/er/empty', 'top.bin']
   assert record['versions']['jax']
   assert record['devices'] == {
-      'platform': 'cpu', 'devices': 4, 'processes': 1
+      'platform': 'cpu', 'device_kind': 'cpu', 'devices': 4, 'processes': 1
   }
 
 
