@@ -15,6 +15,7 @@ import types
 import typing
 from typing import Any
 
+from rmc_jax.training import whole_file
 from rmc_jax.training.exit_codes import ConfigurationError
 
 FILE_NAME = 'config.json'
@@ -88,9 +89,7 @@ def to_json(experiment: str, preset: str, config: Any) -> str:
 def save(workdir: pathlib.Path, text: str) -> None:
   """Writes config.json, whole or not at all."""
   workdir.mkdir(parents=True, exist_ok=True)
-  aside = workdir / (FILE_NAME + '.tmp')
-  aside.write_text(text)
-  aside.rename(workdir / FILE_NAME)
+  whole_file.write(workdir / FILE_NAME, text.encode())
 
 
 def check_workdir(workdir: pathlib.Path, text: str) -> None:

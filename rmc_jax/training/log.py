@@ -23,6 +23,7 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto import event_pb2
 from tensorboardX.summary import scalar
 
+from rmc_jax.training import whole_file
 from rmc_jax.training.exit_codes import ConfigurationError
 
 FILE_NAME = 'metrics.jsonl'
@@ -130,9 +131,7 @@ def _truncate(path: pathlib.Path, step: int) -> float:
   if len(kept) < len(lines):
     logging.info('%s: %d lines beyond step %d removed, to be written again.',
                  path, len(lines) - len(kept), step)
-  aside = path.with_name(path.name + '.tmp')
-  aside.write_bytes(b''.join(kept))
-  aside.rename(path)
+  whole_file.write(path, b''.join(kept))
   return json.loads(kept[-1])['time']['seconds'] if kept else 0.0
 
 

@@ -12,12 +12,13 @@ The file is one line of JSON, then the SHA-256 digest of that line.
 import hashlib
 import importlib.metadata
 import json
-import os
 import pathlib
 from typing import Any
 
 import jax
 import numpy as np
+
+from rmc_jax.training import whole_file
 
 FILE_NAME = 'manifest.json'
 _PACKAGES = ('jax', 'jaxlib', 'dm-haiku', 'optax', 'orbax-checkpoint', 'numpy')
@@ -51,13 +52,7 @@ def write(
       'devices': devices(),
   }
   line = json.dumps(content, sort_keys=True).encode()
-  # Written aside and renamed: the manifest is there whole or not at all.
-  aside = directory / (FILE_NAME + '.tmp')
-  with aside.open('wb') as file:
-    file.write(_with_digest(line))
-    file.flush()
-    os.fsync(file.fileno())
-  aside.rename(directory / FILE_NAME)
+  whole_file.write(directory / FILE_NAME, _with_digest(line))
 
 
 def read(directory: pathlib.Path) -> dict[str, Any]:
