@@ -12,6 +12,14 @@ from rmc_jax.cores import ProjectedCore
 from rmc_jax.types import Array
 from rmc_jax.types import ArrayTree
 
+# Those of jax.checkpoint_policies that are policies and not makers of them.
+REMAT_POLICIES = (
+    'everything_saveable',
+    'nothing_saveable',
+    'dots_saveable',
+    'dots_with_no_batch_dims_saveable',
+)
+
 
 def unroll(
     core: Callable[..., tuple[ArrayTree, ArrayTree]],
@@ -50,8 +58,8 @@ def unroll(
       steps. From there on its state stays as it was and its outputs are zero,
       as with the `sequence_length` of TensorFlow's `dynamic_rnn`.
     remat: recompute each step in the backward pass instead of keeping its
-      activations: memory for T states in place of T steps' work. True, or a
-      policy of `jax.checkpoint_policies` or its name.
+      activations: memory for T states in place of T steps' work. True, a policy
+      of `jax.checkpoint_policies`, or one of REMAT_POLICIES, by name.
     unroll: steps in one iteration of the loop, as in `hk.dynamic_unroll`.
     return_all_states: return the state after every step, not only the last.
     return_trace: return `(outputs, StepTrace)` in place of the outputs, each
@@ -65,6 +73,8 @@ def unroll(
     ValueError: shapes do not fit each other, or an option needs a core with
       more methods than this one has.
   """
+  reset = None if reset is None else jnp.asarray(reset)
+  lengths = None if lengths is None else jnp.asarray(lengths)
   projected = isinstance(core, ProjectedCore)
   for option, value in {
       'treat_input_as_matrix': treat_input_as_matrix,
@@ -85,6 +95,7 @@ def unroll(
         treat_input_as_matrix,
     )
     inputs = core.project(inputs, treat_input_as_matrix)
+    state = core.widen_state(state)
     step = core.trace_step if return_trace else core.step
   else:
     step = core
@@ -136,7 +147,7 @@ def _leading_shape(core, inputs, state, time_major, reset, lengths):
   if batch_rank not in (0, 1):
     raise ValueError(
         'reset must be [T, B] or, unbatched, [T], and lengths [B] or (). '
-        f'Got: {reset} and {lengths}.'
+        f'Got shapes {_shape(reset)} and {_shape(lengths)}.'
     )
   if not time_major and batch_rank == 0:
     raise ValueError(
@@ -167,13 +178,17 @@ def _check_option(name, value, shape, dtype, remedy):
     return
   if jnp.shape(value) != tuple(shape):
     raise ValueError(
-        f'{name} has shape {jnp.shape(value)}, expected {tuple(shape)}: the '
-        'time and batch axes of the inputs.'
+        f'{name} has shape {jnp.shape(value)}, expected {tuple(shape)}, as the '
+        'inputs have it.'
     )
   if not jnp.issubdtype(jnp.result_type(value), dtype):
     raise TypeError(
         f'{name} is {jnp.result_type(value)}, expected {remedy}.'
     )
+
+
+def _shape(value) -> tuple[int, ...] | None:
+  return None if value is None else jnp.shape(value)
 
 
 def _swap(axes: list, time_major: bool) -> list:
@@ -210,11 +225,11 @@ def _rematerialized(step, remat):
   """`step` under `hk.remat`, with the policy asked for."""
   policy = None if remat is True else remat
   if isinstance(policy, str):
-    names = [n for n in dir(jax.checkpoint_policies) if not n.startswith('_')]
-    if policy not in names:
+    if policy not in REMAT_POLICIES:
       raise ValueError(
-          f'remat={policy!r} is no policy of jax.checkpoint_policies; '
-          f'expected one of {", ".join(names)}.'
+          f'remat={policy!r} is no policy of jax.checkpoint_policies that '
+          f'needs no arguments; expected one of {", ".join(REMAT_POLICIES)}, '
+          'or a policy itself.'
       )
     policy = getattr(jax.checkpoint_policies, policy)
   # The loop itself keeps XLA from merging the recomputation with the original.

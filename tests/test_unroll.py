@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import rmc_jax
+from rmc_jax.unroll import REMAT_POLICIES
 
-T, B, FEATURES, ROWS = 6, 3, 5, 4
-N, H, V = 2, 3, 7
+T, B, FEATURES, ROWS = 6, 3, 5, 9
+N, H, V = 2, 4, 7
 
 CORES = {
     'relational': lambda: rmc_jax.RelationalMemory(N, V, H, num_blocks=2),
@@ -213,11 +214,56 @@ def test_a_reset_after_the_end_leaves_the_state_frozen():
   np.testing.assert_array_equal(state[0], same[0])
 
 
-@pytest.mark.parametrize('remat', [True, 'dots_saveable'])
-def test_remat_and_unroll_leave_the_numbers(remat):
+@pytest.mark.slow
+@pytest.mark.parametrize('core', ['memory_gates', 'paper'])
+def test_gradients_with_everything_at_once(core):
+  reset = np.zeros((B, T), bool)
+  reset[1, 2] = reset[2, 4] = True
+  lengths = [T, 4, 5]
+  inputs = make_inputs(B, T, ROWS, FEATURES)
+
+  def by_hand(core, inputs, state):
+    # Every example on its own, step by step, in plain Python.
+    outputs, states = [], []
+    for b, length in enumerate(lengths):
+      one = jax.tree.map(lambda s, b=b: s[b : b + 1], state)
+      rows = []
+      for t in range(T):
+        if t >= length:
+          rows.append(jnp.zeros_like(rows[0]))
+          continue
+        before = core.initial_state(1) if reset[b, t] else one
+        row, one = core(inputs[b : b + 1, t], before, True)
+        rows.append(row)
+      outputs.append(jnp.stack(rows, axis=1))
+      states.append(one)
+    joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *states)
+    return jnp.concatenate(outputs), joined
+
   assert_close(
-      run('relational', rmc_jax.unroll, gradients=True, remat=remat, unroll=2),
-      run('relational', rmc_jax.unroll, gradients=True),
+      run(
+          core,
+          rmc_jax.unroll,
+          inputs,
+          gradients=True,
+          treat_input_as_matrix=True,
+          time_major=False,
+          reset=jnp.asarray(reset),
+          lengths=jnp.asarray(lengths),
+          remat=True,
+      ),
+      run(core, by_hand, inputs, gradients=True),
+  )
+
+
+@pytest.mark.parametrize('remat', [
+    True, *REMAT_POLICIES, jax.checkpoint_policies.dots_saveable
+])
+def test_remat_and_unroll_leave_the_numbers(remat):
+  core = 'memory_gates'
+  assert_close(
+      run(core, rmc_jax.unroll, gradients=True, remat=remat, unroll=2),
+      run(core, rmc_jax.unroll, gradients=True),
   )
 
 
@@ -324,6 +370,8 @@ def test_works_outside_a_transform():
     ({'remat': 'everything'}, ValueError, "remat='everything'.*expected one"),
     ({'inputs': jnp.zeros((T, 2, 5))}, ValueError, r'\(6, 2\), but.*\(3,\)'),
     ({'inputs': ()}, ValueError, 'time axis'),
+    ({'reset': [True] * T}, ValueError, r'\(6,\), expected \(6, 3\)'),
+    ({'remat': 'save_only_these_names'}, ValueError, 'needs no arguments'),
     (
         {'inputs': jnp.zeros((T, 5)), 'batch_size': None, 'time_major': False},
         ValueError,

@@ -63,10 +63,10 @@ def report(workdir: pathlib.Path, *others: pathlib.Path) -> str:
   num_objects = configs[0]['num_objects']
   draw_curves(
       workdir / CURVE,
-      {
-          f'{run.name} ({config["core"]["name"]})': lines
+      [
+          (f'{run.name} ({config["core"]["name"]})', lines)
           for run, config, lines in zip(runs, configs, records, strict=True)
-      },
+      ],
       metric='accuracy',
       title=f'Nth {configs[0]["order"]}, {num_objects} vectors of '
       f'{configs[0]["num_features"]} features',
@@ -94,7 +94,8 @@ def save_attention(workdir: pathlib.Path, **arrays) -> None:
   """Saves the arrays that `draw_recorded_attention` reads."""
   path = workdir / ATTENTION_DATA
   path.parent.mkdir(parents=True, exist_ok=True)
-  np.savez(path, **{k: np.asarray(v) for k, v in arrays.items()})
+  on_host: dict[str, Any] = {k: np.asarray(v) for k, v in arrays.items()}
+  np.savez(path, **on_host)
 
 
 def draw_recorded_attention(workdir: pathlib.Path) -> None:

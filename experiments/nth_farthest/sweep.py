@@ -19,7 +19,8 @@ PAPER = {
 }
 
 # sonnet/examples/rmc_nth_farthest.py of dm-sonnet 1.36, with the flags' values:
-# what the help texts say they mean.
+# what the help texts say they mean. Its dataset has m before n in the inputs,
+# ours n before m as the paper: another order of the rows of one matrix.
 AUTHORS = PAPER | {
     'num_objects': 4,
     'num_features': 4,

@@ -8,8 +8,10 @@ guess" scores 25 % there and 50 % with the 4 vectors of `quick`.
   python -m experiments.nth_farthest.train --preset=quick_lstm
   python -m experiments.nth_farthest.train --preset=paper     # an accelerator
 
-Departures: none known at --preset=paper. The paper is silent on the number of
-updates and on initial values, for which the authors' script stands in.
+Departures at --preset=paper: queries are scaled by K^-1/2 as the paper prints,
+while its runs were made when the authors' module scaled them by (2K + V)^-1/2,
+--config.core.query_scale=qkv. The paper is silent on the number of updates and
+on initial values, for which the authors' script and module stand in.
 """
 
 import dataclasses
@@ -26,6 +28,7 @@ from experiments.nth_farthest import sweep
 from rmc_jax import losses
 from rmc_jax import metrics
 from rmc_jax import training
+from rmc_jax.cores.build import ATTENDING
 from rmc_jax.cores.build import build_core
 from rmc_jax.cores.build import CoreConfig
 from rmc_jax.models import SequenceClassifier
@@ -144,7 +147,7 @@ def train(config: Config, workdir: pathlib.Path) -> None:
       keep_checkpoints=config.keep_checkpoints,
   )
   if distributed.is_primary():
-    if config.core.name != 'lstm':  # which attends to nothing
+    if config.core.name in ATTENDING:
       record_attention(config, state.params, figure_key, workdir)
     print(analysis.report(workdir))
 

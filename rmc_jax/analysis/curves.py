@@ -13,7 +13,7 @@ COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9')
 
 def draw_curves(
     path: pathlib.Path,
-    runs: Mapping[str, Sequence[Mapping[str, Any]]],
+    runs: Sequence[tuple[str, Sequence[Mapping[str, Any]]]],
     *,
     metric: str,
     title: str,
@@ -26,14 +26,14 @@ def draw_curves(
 
   Args:
     path: the PNG to write; its folder is made.
-    runs: label -> the lines of that run's metrics.jsonl.
+    runs: for each run its label and the lines of its metrics.jsonl.
     metric: its name in 'train' and 'eval'.
     title: of the figure.
     levels: label -> height of a dotted line, for chance and the like.
   """
   figure = Figure(figsize=(7.0, 4.2), layout='constrained')
   axes = figure.add_subplot()
-  for i, (label, records) in enumerate(runs.items()):
+  for i, (label, records) in enumerate(runs):
     colour = COLOURS[i % len(COLOURS)]
     axes.plot(*_series(records, 'train', metric), color=colour, alpha=0.3)
     axes.plot(

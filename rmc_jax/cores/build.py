@@ -96,3 +96,5 @@ _BUILDERS = {
     'lstm': _lstm,
 }
 NAMES = tuple(_BUILDERS)
+# Those that have attention weights to look at.
+ATTENDING = ('relational_memory', 'paper_relational_memory')

@@ -1,8 +1,10 @@
-"""The three layers a memory core is made of, with their numeric policy.
+"""The layers a memory core is made of, with their numeric policy.
 
 A `jmp` policy narrows the factors of matrix products and nothing else: sums are
 kept in float32 or wider, and so are the statistics of layer norms.
 """
+
+import math
 
 import haiku as hk
 import jax
@@ -35,14 +37,16 @@ class Linear(hk.Module):
 
   def __call__(self, x: Array) -> Array:
     input_size = x.shape[-1]
-    dtype = self._policy.param_dtype if self._policy else x.dtype
+    policy = active_policy(self._policy)
+    dtype = policy.param_dtype if policy else x.dtype
     w_init = hk.initializers.TruncatedNormal(1.0 / np.sqrt(input_size))
     w = hk.get_parameter('w', [input_size, self.output_size], dtype, w_init)
-    compute = compute_dtype(self._policy) or jnp.promote_types(x.dtype, w.dtype)
+    narrow = compute_dtype(self._policy)
+    compute = narrow or jnp.promote_types(x.dtype, w.dtype)
     sums = jnp.promote_types(compute, jnp.float32)
     # One product over all rows: XLA's fast path on a CPU, also for d w.
     out = jnp.dot(
-        x.reshape(-1, input_size).astype(compute),
+        x.reshape(math.prod(x.shape[:-1]), input_size).astype(compute),
         w.astype(compute),
         preferred_element_type=sums,
     )  # [rows, out]
@@ -74,7 +78,7 @@ class MLP(hk.Module):
   `hk.nets.MLP` without its policy-blind Linears.
   """
 
-  @hk.experimental.name_like('__call__')
+  @hk.name_like('__call__')
   def __init__(
       self,
       width: int,
@@ -94,6 +98,12 @@ class MLP(hk.Module):
     return x
 
 
-def compute_dtype(policy: jmp.Policy | None) -> jnp.dtype | None:
-  """The dtype a policy wants products in, or None where there is no policy."""
+def active_policy(own: jmp.Policy | None) -> jmp.Policy | None:
+  """The policy of the core, else that of whichever module is calling it."""
+  return own or hk.mixed_precision.current_policy()
+
+
+def compute_dtype(own: jmp.Policy | None) -> jnp.dtype | None:
+  """The dtype `active_policy` wants products in, or None without a policy."""
+  policy = active_policy(own)
   return jnp.dtype(policy.compute_dtype) if policy else None

@@ -1,10 +1,12 @@
-"""A matrix of memory slots as a state: its sizes, its start, its shape."""
+"""A matrix of memory slots as a state: its sizes, start, shape and width."""
 
 import operator
 
+import jax
 import jax.numpy as jnp
 
 from rmc_jax.types import Array
+from rmc_jax.types import ArrayTree
 
 
 def initial_memory(
@@ -33,14 +35,25 @@ def memory_batch_shape(
   return memory.shape[:-2]
 
 
+def join_rows(rows: Array) -> Array:
+  """I rows side by side as one: [..., I, D] to [..., 1, I * D]."""
+  width = rows.shape[-2] * rows.shape[-1]
+  return rows.reshape(*rows.shape[:-2], 1, width)
+
+
+def wide(state: ArrayTree) -> ArrayTree:
+  """The state in float32, or in what it is already if that is wider."""
+  return jax.tree.map(
+      lambda s: s.astype(jnp.promote_types(s.dtype, jnp.float32)), state
+  )
+
+
 def positive_int(name: str, value: int) -> int:
   """Returns `value` if it is an integer of at least 1, else says what it is."""
   try:
     number = operator.index(value)
   except TypeError:
-    raise TypeError(
-        f'{name} must be an integer. Got: {value!r}.'
-    ) from None
+    raise TypeError(f'{name} must be an integer. Got: {value!r}.') from None
   if number < 1:
     raise ValueError(f'{name} must be >= 1. Got: {value}.')
   return number

@@ -11,8 +11,10 @@ from rmc_jax.cores.layers import LayerNorm
 from rmc_jax.cores.layers import Linear
 from rmc_jax.cores.layers import MLP
 from rmc_jax.cores.memory_matrix import initial_memory
+from rmc_jax.cores.memory_matrix import join_rows
 from rmc_jax.cores.memory_matrix import memory_batch_shape
 from rmc_jax.cores.memory_matrix import positive_int
+from rmc_jax.cores.memory_matrix import wide
 from rmc_jax.cores.projected_core import ProjectedCore
 from rmc_jax.cores.projected_core import StepTrace
 from rmc_jax.ops import dot_product_attention
@@ -91,7 +93,7 @@ class PaperRelationalMemory(ProjectedCore):
       head_size: int,
       num_heads: int = 1,
       forget_bias: float = 1.0,
-      gate_style: str = 'unit',
+      gate_style: str | None = 'unit',
       attention_mlp_layers: int = 2,
       key_size: int | None = None,
       name: str = 'paper_relational_memory',
@@ -110,7 +112,8 @@ class PaperRelationalMemory(ProjectedCore):
 
     Raises:
       TypeError: a size is not an integer.
-      ValueError: a size is below 1, or `gate_style` is unknown.
+      ValueError: a size is below 1, or `gate_style` is unknown or None: the
+        equations have gates.
     """
     super().__init__(name=name)
     self._mem_slots = positive_int('mem_slots', mem_slots)
@@ -125,11 +128,9 @@ class PaperRelationalMemory(ProjectedCore):
       )
     self._forget_bias = forget_bias
     self._slot_width = head_size * num_heads  # D
-    policy = hk.mixed_precision.current_policy()
-    self._policy = policy
 
     def linear(width, name, with_bias=True):
-      return Linear(width, with_bias, policy, name)
+      return Linear(width, with_bias, self._policy, name)
 
     self._input = linear(self._slot_width, 'input')
     # Equation (1) has no biases in W^q, W^k and W^v.
@@ -138,7 +139,7 @@ class PaperRelationalMemory(ProjectedCore):
         num_heads * (self._key_size + head_size), 'keys_values', False
     )
     self._attention_norm = LayerNorm(name='attention_norm')
-    self._mlp = MLP(self._slot_width, mlp_layers, policy, name='mlp')
+    self._mlp = MLP(self._slot_width, mlp_layers, self._policy, name='mlp')
     self._mlp_norm = LayerNorm(name='mlp_norm')
     gate_width = self._slot_width if gate_style == 'unit' else 1  # G
     self._input_gates = linear(3 * gate_width, 'input_gates')
@@ -159,15 +160,15 @@ class PaperRelationalMemory(ProjectedCore):
     rows = self._input(inputs)  # [..., D] or [..., I, D]
     if not treat_input_as_matrix:
       rows = rows[..., None, :]  # [..., 1, D]
-    flat = rows.reshape(*rows.shape[:-2], 1, -1)  # [..., 1, I * D]
-    return ProjectedInputs(self._keys_values(rows), self._input_gates(flat))
+    gates = self._input_gates(join_rows(rows))  # [..., 1, 3 * G]
+    return ProjectedInputs(self._keys_values(rows), gates)
 
   @hk.transparent
   def trace_step(
       self, projected: ProjectedInputs, state: PaperMemoryState
   ) -> tuple[tuple[Array, StepTrace], PaperMemoryState]:
     """See base class."""
-    memory, hidden = state
+    memory, hidden = wide(state)
     attended, weights = self._attend(memory, projected.keys_values)  # eq. 2
     modification = self._modify(memory, attended)  # [..., N, D]
 
@@ -181,13 +182,14 @@ class PaperRelationalMemory(ProjectedCore):
     next_memory = forget_gate * memory + input_gate * modification  # eq. 7
     next_hidden = output_gate * jnp.tanh(next_memory)  # eq. 8
     next_state = PaperMemoryState(
-        next_memory.astype(memory.dtype), next_hidden.astype(hidden.dtype)
+        next_memory.astype(state.memory.dtype),
+        next_hidden.astype(state.hidden.dtype),
     )
     trace = StepTrace(
         weights[..., None, :, :, :],
         {'input': input_gate, 'forget': forget_gate, 'output': output_gate},
     )
-    return (self._output(next_state.hidden), trace), next_state
+    return (self._flatten_slots(next_state.hidden), trace), next_state
 
   @hk.transparent
   def batch_shape(self, state: PaperMemoryState) -> tuple[int, ...]:
@@ -227,9 +229,3 @@ class PaperRelationalMemory(ProjectedCore):
     """g_psi of equation (7), row by row."""
     rows = self._attention_norm(memory + attended)
     return self._mlp_norm(rows + self._mlp(rows))
-
-  @hk.transparent
-  def _output(self, hidden: Array) -> Array:
-    """[..., N, D] flattened to [..., N * D], in the policy's output dtype."""
-    output = hidden.reshape(*hidden.shape[:-2], -1)
-    return self._policy.cast_to_output(output) if self._policy else output

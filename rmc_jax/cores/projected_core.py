@@ -1,11 +1,14 @@
 """What a core must offer to have its input-only work done before the loop."""
 
 import abc
+import math
 from typing import NamedTuple
 
 import haiku as hk
 import jax.numpy as jnp
 
+from rmc_jax.cores.layers import active_policy
+from rmc_jax.cores.memory_matrix import wide
 from rmc_jax.types import Array
 from rmc_jax.types import ArrayTree
 
@@ -33,8 +36,13 @@ class ProjectedCore(hk.RNNCore):
 
   The methods are `hk.transparent`: a `jmp` policy set on the class is applied
   by the layers inside and does not round the memory, which is an argument here,
-  to its compute dtype at every step, as Haiku's interceptor would.
+  to its compute dtype at every step, as Haiku's interceptor would. For the same
+  reason `hk.intercept_methods` sees the layers and not these methods.
   """
+
+  def __init__(self, name: str | None = None):
+    super().__init__(name=name)
+    self._policy = hk.mixed_precision.get_policy(type(self))
 
   @hk.transparent
   def __call__(
@@ -101,6 +109,34 @@ class ProjectedCore(hk.RNNCore):
     """The leading axes of a state, (B,) or (); raises if its shape is wrong."""
 
   @hk.transparent
+  def widen_state(self, state: ArrayTree) -> ArrayTree:
+    """Undoes what a policy did to a state that went through another module.
+
+    Under a policy every floating-point argument of a module is narrowed, and a
+    state that came that way would stay narrow for the whole unroll.
+
+    Args:
+      state: any state of this core.
+
+    Returns:
+      The state, in float32 or wider if a policy is active.
+    """
+    return wide(state) if active_policy(self._policy) else state
+
+  @hk.transparent
+  def _flatten_slots(self, slots: Array) -> Array:
+    """[..., N, D] flattened to [..., N * D], in the dtype a policy wants.
+
+    That is the output dtype of the core's own policy; inside a module with one,
+    where the next layer is narrow too, the compute dtype, as for any module.
+    """
+    output = slots.reshape(*slots.shape[:-2], math.prod(slots.shape[-2:]))
+    if self._policy:
+      return self._policy.cast_to_output(output)
+    surrounding = active_policy(None)
+    return surrounding.cast_to_compute(output) if surrounding else output
+
+  @hk.transparent
   def flatten_inputs(
       self,
       inputs: Array,
@@ -144,4 +180,5 @@ class ProjectedCore(hk.RNNCore):
           f'{self.name}: inputs have shape {inputs.shape}, which leaves no '
           'features to read.'
       )
-    return inputs.reshape(*inputs.shape[:kept], -1)
+    features = math.prod(inputs.shape[kept:])
+    return inputs.reshape(*inputs.shape[:kept], features)

@@ -12,8 +12,10 @@ from rmc_jax.cores.layers import LayerNorm
 from rmc_jax.cores.layers import Linear
 from rmc_jax.cores.layers import MLP
 from rmc_jax.cores.memory_matrix import initial_memory
+from rmc_jax.cores.memory_matrix import join_rows
 from rmc_jax.cores.memory_matrix import memory_batch_shape
 from rmc_jax.cores.memory_matrix import positive_int
+from rmc_jax.cores.memory_matrix import wide
 from rmc_jax.cores.projected_core import ProjectedCore
 from rmc_jax.cores.projected_core import StepTrace
 from rmc_jax.ops import dot_product_attention
@@ -131,7 +133,6 @@ class RelationalMemory(ProjectedCore):
     self._forget_bias = forget_bias
     self._input_bias = input_bias
     self._slot_width = head_size * num_heads  # D
-    self._policy = hk.mixed_precision.current_policy()
 
     self._input = Linear(self._slot_width, policy=self._policy, name='input')
     self._blocks = [
@@ -175,20 +176,20 @@ class RelationalMemory(ProjectedCore):
     qkv = self._blocks[0].project(rows)  # [..., I, F]
     if not self._gated:
       return ProjectedInputs(rows, qkv, None)
-    flat = rows.reshape(*rows.shape[:-2], 1, -1)  # [..., 1, I * D]
-    return ProjectedInputs(rows, qkv, self._input_gates(flat))
+    gates = self._input_gates(join_rows(rows))  # [..., 1, 2 * G]
+    return ProjectedInputs(rows, qkv, gates)
 
   @hk.transparent
   def trace_step(
       self, projected: ProjectedInputs, state: Array
   ) -> tuple[tuple[Array, StepTrace], Array]:
     """See base class."""
-    memory, num_slots = state, self._mem_slots
-    rows = _join_rows(memory, projected.rows)  # [..., N + I, D]
+    memory, num_slots = wide(state), self._mem_slots
+    rows = _stack_rows(memory, projected.rows)  # [..., N + I, D]
     attention = []
     for block in self._blocks:
       if block is self._blocks[0]:
-        qkv = _join_rows(block.project(memory), projected.qkv)
+        qkv = _stack_rows(block.project(memory), projected.qkv)
       else:
         qkv = block.project(rows)  # [..., N + I, F]
       # The input rows are dropped after the last block: only slots ask there.
@@ -200,9 +201,9 @@ class RelationalMemory(ProjectedCore):
       attention.append(weights[..., :num_slots, :])  # [..., H, N, N + I]
 
     next_memory, gates = self._gate(memory, rows, projected.gates)
-    next_memory = next_memory.astype(memory.dtype)  # [..., N, D]
+    next_memory = next_memory.astype(state.dtype)  # [..., N, D]
     trace = StepTrace(jnp.stack(attention, axis=-4), gates)
-    return (self._output(next_memory), trace), next_memory
+    return (self._flatten_slots(next_memory), trace), next_memory
 
   @hk.transparent
   def batch_shape(self, state: Array) -> tuple[int, ...]:
@@ -216,7 +217,7 @@ class RelationalMemory(ProjectedCore):
       self, memory: Array, candidate: Array, input_gates: Array | None
   ) -> tuple[Array, dict[str, Array]]:
     """Blends the candidate into the memory; both are [..., N, D]."""
-    if not self._gated:
+    if input_gates is None:
       return candidate, {}
     both = self._memory_gates(jnp.tanh(memory))  # [..., N, 2 * G]
     both += jnp.broadcast_to(input_gates, both.shape)
@@ -225,12 +226,6 @@ class RelationalMemory(ProjectedCore):
     forget_gate = jax.nn.sigmoid(forget_gate + self._forget_bias)
     next_memory = input_gate * jnp.tanh(candidate) + forget_gate * memory
     return next_memory, {'input': input_gate, 'forget': forget_gate}
-
-  @hk.transparent
-  def _output(self, memory: Array) -> Array:
-    """[..., N, D] flattened to [..., N * D], in the policy's output dtype."""
-    output = memory.reshape(*memory.shape[:-2], -1)
-    return self._policy.cast_to_output(output) if self._policy else output
 
 
 class _AttentionBlock(hk.Module):
@@ -251,7 +246,7 @@ class _AttentionBlock(hk.Module):
     self._sizes = (key_size, key_size, value_size)
     width = key_size if query_scale == 'key' else sum(self._sizes)
     self._query_scale = width**-0.5
-    self._compute_dtype = compute_dtype(policy)
+    self._policy = policy
     self._qkv = Linear(num_heads * sum(self._sizes), policy=policy, name='qkv')
     self._qkv_norm = LayerNorm(name='qkv_norm')
     self._attention_norm = LayerNorm(name='attention_norm')
@@ -276,12 +271,12 @@ class _AttentionBlock(hk.Module):
     query, key, value = split_heads(qkv, self._num_heads, self._sizes)
     query = query[..., : rows.shape[-2], :, :] * self._query_scale
     attended, weights = dot_product_attention(
-        query, key, value, compute_dtype=self._compute_dtype
+        query, key, value, compute_dtype=compute_dtype(self._policy)
     )
     rows = self._attention_norm(rows + attended)
     return self._mlp_norm(rows + mlp(rows)), weights
 
 
-def _join_rows(memory: Array, inputs: Array) -> Array:
+def _stack_rows(memory: Array, inputs: Array) -> Array:
   """[..., N, X] above [..., I, X]."""
   return jnp.concatenate([memory, inputs], axis=-2)

@@ -53,7 +53,8 @@ def dot_product_attention(
       value.astype(dtype),
       preferred_element_type=sums,
   )  # [..., N, H, V]
-  return attended.reshape(*attended.shape[:-2], -1), weights
+  width = attended.shape[-2] * attended.shape[-1]  # H * V
+  return attended.reshape(*attended.shape[:-2], width), weights
 
 
 def split_heads(

@@ -106,6 +106,9 @@ def answer(question: Question, order: str = 'farthest') -> Array:
 def encode(question: Question) -> Array:
   """The inputs (x_t; l_t; n; m) of the paper's appendix A.1.
 
+  The authors' released dataset has m before n; the parity ladder compares the
+  two with the columns exchanged.
+
   Args:
     question: one question.
 

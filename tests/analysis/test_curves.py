@@ -31,7 +31,7 @@ def test_draws_what_the_records_say(tmp_path, drawn):
   path = tmp_path / 'figures' / 'curve.png'
   curves.draw_curves(
       path,
-      {'first': RECORDS, 'second': RECORDS[:2]},
+      [('first', RECORDS), ('second', RECORDS[:2])],
       metric='accuracy',
       title='Title',
       levels={'chance': 0.125},

@@ -53,7 +53,7 @@ def test_step_equals_the_row_by_row_reference(rows, gate_style):
       attention_mlp_layers=3,
   )
   output, next_state = net.apply(params, inputs, state)
-  memory, hidden = reference.paper_relational_memory_step(
+  memory, hidden, _, _ = reference.paper_relational_memory_step(
       jax.tree.map(np.float64, params),
       np.float64(inputs if rows else inputs[:, None]),
       np.float64(state.memory),
@@ -68,6 +68,30 @@ def test_step_equals_the_row_by_row_reference(rows, gate_style):
   np.testing.assert_allclose(
       output, next_state.hidden.reshape(B, N * D), atol=1e-6
   )
+
+
+def test_trace_equals_the_reference():
+  _, params, inputs, state = make(rows=ROWS)
+
+  def traced(inputs, state):
+    core = PaperRelationalMemory(N, V, H, key_size=K)
+    return core.trace_step(core.project(inputs, True), state)
+
+  traced = jax.jit(hk.without_apply_rng(hk.transform(traced)).apply)
+  (_, trace), _ = traced(params, inputs, state)
+  _, _, attention, gates = reference.paper_relational_memory_step(
+      jax.tree.map(np.float64, params),
+      np.float64(inputs),
+      np.float64(state.memory),
+      np.float64(state.hidden),
+      num_heads=H,
+      key_size=K,
+  )
+  assert trace.attention.shape == (B, 1, H, N, N + ROWS)
+  np.testing.assert_allclose(trace.attention, attention, atol=ATOL)
+  assert set(trace.gates) == set(gates)
+  for name, gate in gates.items():
+    np.testing.assert_allclose(trace.gates[name], gate, atol=ATOL)
 
 
 def test_equation_1_has_no_biases_and_gates_have_one():

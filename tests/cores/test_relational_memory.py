@@ -3,7 +3,6 @@
 import haiku as hk
 import jax
 import jax.numpy as jnp
-import jmp
 import numpy as np
 import pytest
 
@@ -62,7 +61,7 @@ def test_step_equals_the_row_by_row_reference(
       attention_mlp_layers=3,
   )
   output, next_memory = net.apply(params, inputs, memory)
-  expected = reference.relational_memory_step(
+  expected, _, _ = reference.relational_memory_step(
       jax.tree.map(np.float64, params),
       np.float64(inputs)[:, None],
       np.float64(memory),
@@ -82,7 +81,7 @@ def test_step_equals_the_row_by_row_reference(
 def test_matrix_input_joins_every_row():
   net, params, inputs, memory = make(rows=ROWS, num_blocks=2)
   _, next_memory = net.apply(params, inputs, memory)
-  expected = reference.relational_memory_step(
+  expected, _, _ = reference.relational_memory_step(
       jax.tree.map(np.float64, params),
       np.float64(inputs),
       np.float64(memory),
@@ -184,38 +183,38 @@ def test_parameter_counts_at_the_papers_sizes(
   assert sum(leaf.size for leaf in jax.tree.leaves(params)) == count
 
 
-def test_trace_holds_what_the_step_used():
-  net, params, inputs, memory = make(num_blocks=2, gate_style='memory')
+@pytest.mark.parametrize('gate_style', ['unit', 'memory'])
+def test_trace_equals_the_reference(gate_style):
+  net, params, inputs, memory = make(
+      rows=ROWS, num_blocks=2, gate_style=gate_style
+  )
 
   def traced(inputs, state):
     core = RelationalMemory(
-        N, V, H, num_blocks=2, gate_style='memory', key_size=K
+        N, V, H, num_blocks=2, gate_style=gate_style, key_size=K
     )
-    return core.trace_step(core.project(inputs), state)
+    return core.trace_step(core.project(inputs, True), state)
 
-  traced = hk.without_apply_rng(hk.transform(traced))
-  (output, trace), next_memory = traced.apply(params, inputs, memory)
+  traced = jax.jit(hk.without_apply_rng(hk.transform(traced)).apply)
+  (output, trace), next_memory = traced(params, inputs, memory)
   expected_output, expected_memory = net.apply(params, inputs, memory)
-  # The same operations, compiled one by one or together.
+  # The same operations, perhaps in other fusions.
   np.testing.assert_allclose(output, expected_output, atol=ATOL)
   np.testing.assert_allclose(next_memory, expected_memory, atol=ATOL)
-  assert trace.attention.shape == (B, 2, H, N, N + 1)
-  # Softmax over N + 1 weights of order 1/4, each rounded to 6e-8.
-  np.testing.assert_allclose(trace.attention.sum(-1), 1.0, atol=1e-6)
-  assert {k: v.shape for k, v in trace.gates.items()} == {
-      'input': (B, N, 1),
-      'forget': (B, N, 1),
-  }
-  # The gates explain the update: what they let through is a tanh.
-  candidate = (
-      next_memory - trace.gates['forget'] * memory
-  ) / trace.gates['input']
-  assert np.abs(candidate).max() <= 1.0 + 1e-5
-  # Another gate order would give something else.
-  swapped = (
-      next_memory - trace.gates['input'] * memory
-  ) / trace.gates['forget']
-  assert np.abs(swapped).max() > 1.0
+  _, attention, gates = reference.relational_memory_step(
+      jax.tree.map(np.float64, params),
+      np.float64(inputs),
+      np.float64(memory),
+      num_heads=H,
+      key_size=K,
+      num_blocks=2,
+      gate_style=gate_style,
+  )
+  assert trace.attention.shape == (B, 2, H, N, N + ROWS)
+  np.testing.assert_allclose(trace.attention, attention, atol=ATOL)
+  assert set(trace.gates) == set(gates)
+  for name, gate in gates.items():
+    np.testing.assert_allclose(trace.gates[name], gate, atol=ATOL)
 
 
 @pytest.mark.parametrize('kwargs, error, message', [
@@ -253,101 +252,6 @@ def test_shapes_that_do_not_fit_are_named():
   net, params, inputs, memory = make(rows=ROWS)
   with pytest.raises(ValueError, match=r'\[2, rows, features\]'):
     net.apply(params, inputs[:, 0], memory)
-
-
-@pytest.fixture
-def bfloat16_products():
-  policy = jmp.get_policy('params=float32,compute=bfloat16,output=float32')
-  hk.mixed_precision.set_policy(RelationalMemory, policy)
-  yield
-  hk.mixed_precision.clear_policy(RelationalMemory)
-
-
-def test_policy_narrows_products_and_nothing_else(bfloat16_products):
-  del bfloat16_products
-  net, params, inputs, memory = make()
-  assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
-  output, next_memory = net.apply(params, inputs, memory)
-  assert (output.dtype, next_memory.dtype) == (jnp.float32, jnp.float32)
-  hk.mixed_precision.clear_policy(RelationalMemory)
-  _, exact = make()[0].apply(params, inputs, memory)
-  # Factors keep 8 bits: 0.4 % of terms of order 1, a few layers deep.
-  np.testing.assert_allclose(next_memory, exact, atol=0.1)
-  assert np.abs(next_memory - exact).max() > 1e-4
-
-
-def test_policy_keeps_the_memory_in_float32(bfloat16_products):
-  del bfloat16_products
-  net, params, inputs, memory = make(
-      gate_style='memory', forget_bias=50.0, input_bias=-50.0
-  )
-  # An open forget gate and a shut input gate hand the memory on unrounded.
-  _, next_memory = net.apply(params, inputs, memory)
-  np.testing.assert_array_equal(next_memory, memory)
-  assert not np.array_equal(memory, memory.astype(jnp.bfloat16))
-
-
-def test_policy_of_a_parent_module_reaches_the_products():
-  class Agent(hk.Module):
-
-    def __call__(self, inputs):
-      core = RelationalMemory(N, V, H, key_size=K)
-      return core(inputs, core.initial_state(inputs.shape[0]))
-
-  policy = jmp.get_policy('params=float32,compute=bfloat16,output=float32')
-  net = hk.without_apply_rng(hk.transform(lambda x: Agent()(x)))
-  with hk.mixed_precision.push_policy(Agent, policy):
-    params = net.init(jax.random.key(0), jnp.ones((B, FEATURES)))
-    jaxpr = str(jax.make_jaxpr(net.apply)(params, jnp.ones((B, FEATURES))))
-  assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
-  products = [line for line in jaxpr.splitlines() if 'dot_general' in line]
-  assert products
-  assert all('f32' in line for line in products)  # sums
-
-
-def test_bfloat16_inputs_are_accepted_without_a_policy():
-  net, params, inputs, memory = make()
-  _, next_memory = net.apply(params, inputs.astype(jnp.bfloat16), memory)
-  assert next_memory.dtype == jnp.float32
-
-
-def test_works_inside_reset_core_deep_rnn_and_vmap():
-  def wrapped(inputs, should_reset):
-    core = hk.ResetCore(
-        hk.DeepRNN([RelationalMemory(N, V, H), hk.Linear(6), jax.nn.relu])
-    )
-    state = jax.tree.map(jnp.ones_like, core.initial_state(B))
-    return core((inputs, should_reset), state)
-
-  net = hk.without_apply_rng(hk.transform(wrapped))
-  inputs = jnp.ones((B, FEATURES))
-  reset = jnp.array([True, False])
-  params = net.init(jax.random.key(0), inputs, reset)
-  output, _ = net.apply(params, inputs, reset)
-  assert output.shape == (B, 6)
-  assert not np.allclose(output[0], output[1])
-
-  net, params, inputs, memory = make()
-  looped = jax.vmap(net.apply, in_axes=(None, 0, 0))(params, inputs, memory)
-  # One product over a batch, or one for each row: float32 rounding.
-  np.testing.assert_allclose(
-      looped[1], net.apply(params, inputs, memory)[1], atol=ATOL
-  )
-
-
-def test_runs_under_pmap_with_typed_and_old_keys():
-  net, params, inputs, memory = make()
-  for key in (jax.random.key(3), jax.random.PRNGKey(3)):
-    fresh = net.init(key, inputs, memory)
-    assert jax.tree.structure(fresh) == jax.tree.structure(params)
-  stacked = jnp.stack([inputs, inputs + 1.0])
-  outputs = jax.pmap(net.apply, in_axes=(None, 0, None))(
-      params, stacked, memory
-  )[0]
-  for output, x in zip(outputs, stacked, strict=True):
-    np.testing.assert_allclose(
-        output, net.apply(params, x, memory)[0], atol=ATOL
-    )
 
 
 def test_gradients_reach_every_parameter():

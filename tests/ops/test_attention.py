@@ -24,9 +24,10 @@ def test_attention_equals_a_loop_over_rows_and_heads():
   assert attended.shape == (B, N, H * V)
   for b in range(B):
     for h in range(H):
-      expected = reference.attend(
+      expected, expected_weights = reference.attend(
           *(np.float64(x[b, :, h]) for x in (query, key, value))
       )
+      np.testing.assert_allclose(weights[b, h], expected_weights, atol=5e-6)
       # float32 sums of K = 11 and M = 5 products of order 1.
       np.testing.assert_allclose(
           attended[b, :, h * V : (h + 1) * V], expected, atol=5e-6
