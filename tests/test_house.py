@@ -20,7 +20,6 @@ ROOMS = ('rmc_jax', 'experiments', 'launch', 'tests', 'docs')
 
 # Modules of the package without a test file of the same name, and why.
 WITHOUT_TWIN = {
-  'cores/layers.py': 'the cores, which their twins test, consist of these',
   'cores/memory_matrix.py': 'half of both memory cores, tested as such',
   'cores/projected_core.py': 'abstract; tests/test_unroll.py uses both halves',
   'parity/names.py': 'tests/parity/test_convert.py pins every name',
