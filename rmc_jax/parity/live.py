@@ -20,8 +20,8 @@ from rmc_jax.parity.reference import Case
 from rmc_jax.parity.reference import Reference
 
 PRECISIONS = ('float32', 'float64')
-# Cases in one call of the original: few starts, yet news every now and then.
-_CHUNK = 24
+# Rungs for one start of the original: few starts, yet news every now and then.
+_CHUNK = 32
 
 
 def climb(
@@ -29,43 +29,56 @@ def climb(
 ) -> Iterator[Gap]:
   """Runs both sides on every rung; gives the gaps in the rungs' order.
 
-  The original runs in another process, ahead of ours.
+  The original runs in another process, at the same time and ahead of ours.
 
   Args:
     rungs: the rungs; those with the query scale 'qkv' run on `old`.
     current: the original as of dm-sonnet 1.36.
     old: the original as of dm-sonnet 1.26; None where no rung needs it.
   """
-  unique = {rung.case.name: rung.case for rung in rungs}
-  originals = {'key': current, 'qkv': old}
-  with concurrent.futures.ThreadPoolExecutor(1) as pool:
-    answers = {}
-    for scale, original in originals.items():
-      chosen = [case for case in unique.values() if _scale(case) == scale]
-      if chosen and original is None:
-        raise ValueError(
-          f'{chosen[0].name} scales queries as dm-sonnet 1.26 did, which is '
-          'not given.'
-        )
-      for start in range(0, len(chosen), _CHUNK):
-        chunk = chosen[start : start + _CHUNK]
-        asked = [in_dtype(c, d) for c in chunk for d in PRECISIONS]
-        future = pool.submit(original.run, asked)
-        answers.update({case.name: future for case in chunk})
+  chunks = [rungs[i : i + _CHUNK] for i in range(0, len(rungs), _CHUNK)]
+  distinct = [{r.case.name: r.case for r in chunk} for chunk in chunks]
+  pool = concurrent.futures.ThreadPoolExecutor(1)
+  try:
+    asked = [
+      pool.submit(_ask, [*chosen.values()], current, old) for chosen in distinct
+    ]
+    for chunk, chosen, future in zip(chunks, distinct, asked, strict=True):
+      computed = {
+        name: [ours.compute(case, dtype) for dtype in PRECISIONS]
+        for name, case in chosen.items()
+      }
+      answers = future.result()
+      for rung in chunk:
+        name = rung.case.name
+        yield gap(rung, *computed[name], *answers[name])
+  finally:
+    pool.shutdown(cancel_futures=True)
 
-    computed: dict[str, tuple[dict[str, np.ndarray], ...]] = {}
-    for rung in rungs:
-      name = rung.case.name
-      if name not in computed:
-        computed[name] = tuple(
-          ours.compute(rung.case, dtype) for dtype in PRECISIONS
-        )
-      theirs = answers[name].result()
-      yield gap(
-        rung,
-        *computed[name],
-        *(theirs[in_dtype(rung.case, dtype).name] for dtype in PRECISIONS),
+
+def _ask(
+  chosen: Sequence[Case], current: Reference, old: Reference | None
+) -> dict[str, list[dict[str, np.ndarray]]]:
+  """Case -> the original's results in each precision."""
+  answers = {}
+  for scale, original in {'key': current, 'qkv': old}.items():
+    asked = [
+      in_dtype(case, dtype)
+      for case in chosen
+      if case.settings.get('query_scale', 'key') == scale
+      for dtype in PRECISIONS
+    ]
+    if asked and original is None:
+      raise ValueError(
+        f'{asked[0].name} scales queries as dm-sonnet 1.26 did, which is not '
+        'given.'
       )
+    if asked:
+      answers.update(original.run(asked))
+  return {
+    case.name: [answers[in_dtype(case, dtype).name] for dtype in PRECISIONS]
+    for case in chosen
+  }
 
 
 def in_dtype(case: Case, dtype: str) -> Case:
@@ -139,7 +152,3 @@ def _write(fill: cases.Fill, current: Reference, folder: str) -> Gap:
     )
   (ours32, theirs32), (ours64, theirs64) = results
   return gap(rung, ours32, ours64, theirs32, theirs64)
-
-
-def _scale(case: Case) -> str:
-  return case.settings.get('query_scale', 'key')

@@ -175,12 +175,13 @@ def _step(
 def _steps(
   arguments: dict[str, Any], inputs: Any, state: Any, matrix: bool
 ) -> Arrays:
-  """The unroll that rmc_jax offers, with what it does outside the loop."""
+  """`rmc_jax.unroll` as anyone calls it; beside it the trace of an unroll."""
   core = RelationalMemory(**arguments)
-  (outputs, trace), state = unroll(
+  outputs, final = unroll(core, inputs, state, treat_input_as_matrix=matrix)
+  (_, trace), _ = unroll(
     core, inputs, state, treat_input_as_matrix=matrix, return_trace=True
   )
-  return _results(outputs, state, trace)
+  return _results(outputs, final, trace)
 
 
 def _results(outputs: Any, state: Any, trace: Any) -> Arrays:

@@ -285,7 +285,7 @@ def _attention(original, graph, state, case):
 
 
 def _load_weights(original, session, given):
-  """Sets every model variable of the graph from `weights/...`, and no other."""
+  """Sets every variable of the model from `weights/...`, and no other."""
   tf = original.tf
   weights = _below('weights/', given)
   variables = {v.op.name: v for v in tf.trainable_variables()}
@@ -364,7 +364,8 @@ def load_original(sonnet_path):
 
 def _sonnet_version(module_file):
   """The version in the metadata folder beside the package in use."""
-  package = os.path.dirname(module_file).split(os.sep + 'sonnet' + os.sep)[0]
+  inside = os.sep + 'sonnet' + os.sep
+  package = os.path.dirname(module_file).rsplit(inside, 1)[0]
   for name in os.listdir(package):
     if name.startswith('dm_sonnet-') and name.endswith('.dist-info'):
       return name[len('dm_sonnet-') : -len('.dist-info')]
@@ -380,7 +381,7 @@ def _shim_tensorflow_2():
   tf.disable_v2_behavior()
 
   # Names that newer Pythons dropped.
-  for name in ('Iterable', 'Mapping', 'Sequence', 'Callable', 'OrderedDict'):
+  for name in ('Iterable', 'Mapping', 'Sequence', 'Callable'):
     if not hasattr(collections, name):
       setattr(collections, name, getattr(collections.abc, name))
   if not hasattr(inspect, 'getargspec'):
