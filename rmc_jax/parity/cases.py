@@ -51,6 +51,8 @@ TOLERANCES = {
   'fresh weights': 0.04,
   # The same arguments refused with the same kind of error.
   'errors': 0.0,
+  # The same vectors in, ones and zeros and labels out.
+  'dataset': 0.0,
   # As 'steps'; the weights have been to the disk.
   'checkpoint read': 1e-5,
   'checkpoint written': 1e-5,
@@ -148,7 +150,7 @@ def ladder(fill: Fill) -> list[Rung]:
     ['losses', 'weights'], fill, per_slot, matrix, updates=100, epsilon=1e-5
   )
   rungs += [initial_state_rung(unit, 2), initial_state_rung(wide, 2)]
-  rungs += [fresh_weights_rung(unit), *error_rungs()]
+  rungs += [fresh_weights_rung(unit), *error_rungs(), dataset_rung(fill, 7, 3)]
   return rungs
 
 
@@ -336,6 +338,21 @@ def error_rungs() -> list[Rung]:
     case = Case(f'refused {configuration}', 'refused', settings, {})
     rungs.append(Rung('errors', case, ('',), configuration))
   return rungs
+
+
+def dataset_rung(fill: Fill, objects: int, features: int) -> Rung:
+  """Nth Farthest beside the authors' dataset, for every n and m."""
+  n, m = np.divmod(np.arange(objects**2), objects)
+  arrays = {
+    'vectors': _float32(fill([objects**2, objects, features])),
+    'order': _float32(np.argsort(fill([objects**2, objects]), axis=1)),
+    'n': _float32(n),
+    'm': _float32(m),
+  }
+  settings = {'num_objects': objects, 'num_features': features}
+  configuration = f'Nth Farthest, {objects} vectors of {features} features'
+  case = Case('dataset', 'nth_farthest', settings, arrays)
+  return Rung('dataset', case, ('inputs', 'labels'), configuration)
 
 
 def make_weights(

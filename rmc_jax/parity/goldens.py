@@ -94,6 +94,7 @@ def registry() -> dict[str, list[Rung]]:
     'memory_gates_matrix': unroll(['steps'], memory, matrix),
     'no_gates': unroll(['steps'], ungated, flat),
     'qkv_query_scale': unroll(['steps'], old, flat, query_scale='qkv'),
+    'dataset': [cases.dataset_rung(formula(), 5, 3)],
     'adam': cases.train_rungs(
       ['losses', 'weights'], formula(), small, few, 10, epsilon=1e-5
     ),

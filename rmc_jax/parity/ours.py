@@ -15,6 +15,7 @@ from rmc_jax.parity.adam import tensorflow_adam
 from rmc_jax.parity.convert import from_sonnet
 from rmc_jax.parity.convert import to_sonnet
 from rmc_jax.parity.reference import Case
+from rmc_jax.tasks import nth_farthest
 from rmc_jax.unroll import unroll
 
 Arrays = dict[str, Any]
@@ -149,6 +150,28 @@ def _refused(settings: dict[str, Any], given: Arrays) -> Arrays:
   return {'accepted': np.array(1.0)}
 
 
+def _nth_farthest(settings: dict[str, Any], given: Arrays) -> Arrays:
+  del settings
+  order = given['order'].astype(int)  # [B, O], also the labels
+  questions = nth_farthest.Question(
+    vectors=np.take_along_axis(given['vectors'], order[..., None], axis=1),
+    labels=order,
+    n=given['n'].astype(int),
+    m=given['m'].astype(int),
+  )
+  inputs = jax.vmap(nth_farthest.encode)(questions)
+  # Ours is (x; label; n; m) as in the paper, theirs (x; label; m; n).
+  width, objects = inputs.shape[-1], order.shape[1]
+  rest, n, m = jnp.split(
+    inputs, [width - 2 * objects, width - objects], axis=-1
+  )
+  labels = jax.vmap(lambda q: nth_farthest.answer(q, 'nearest'))(questions)
+  return {
+    'inputs': jnp.concatenate([rest, m, n], axis=-1),
+    'labels': labels.astype(inputs.dtype),
+  }
+
+
 _KINDS = {
   'linear': _linear,
   'layer_norm': _layer_norm,
@@ -157,6 +180,7 @@ _KINDS = {
   'initial_state': _initial_state,
   'fresh_weights': _fresh_weights,
   'refused': _refused,
+  'nth_farthest': _nth_farthest,
 }
 
 

@@ -199,6 +199,50 @@ def run_refused(original, case, given):
   return {'accepted': np.array(1.0)}
 
 
+def run_nth_farthest(original, case, given):
+  """The authors' dataset, on numbers given instead of drawn.
+
+  `vectors` [B, O, features], `order` [B, O] in which they are shown, `n` and
+  `m` [B] give `inputs` [B, O, features + 3 * O] and `labels` [B].
+  """
+  del original
+  module = importlib.import_module('sonnet.examples.dataset_nth_farthest')
+  dataset = module.NthFarthest(None, None, None)
+  sets = []
+  for vectors, order, n, m in zip(
+    given['vectors'],
+    given['order'].astype(int),
+    given['n'].astype(int),
+    given['m'].astype(int),
+  ):
+    module.np = types.SimpleNamespace(**vars(np))
+    module.np.random = _Numbers(vectors, order, n, m)
+    sets.append(
+      dataset._get_single_set(case['num_objects'], case['num_features'])
+    )
+  inputs, labels = zip(*sets)
+  return {'inputs': np.stack(inputs), 'labels': np.concatenate(labels)}
+
+
+class _Numbers:
+  """Stands where numpy.random would, for one example of the dataset."""
+
+  def __init__(self, vectors, order, n, m):
+    self._vectors, self._order = vectors, order
+    self._integers = iter([n, m])  # the dataset draws them in this order
+
+  def uniform(self, low, high, size):
+    assert (low, high, size) == (-1, 1, self._vectors.shape)
+    return self._vectors
+
+  def randint(self, low, high):
+    assert (low, high) == (0, len(self._order))
+    return next(self._integers)
+
+  def permutation(self, rows):
+    return rows[self._order]
+
+
 def run_read_checkpoint(original, case, given):
   """Every variable of a TensorFlow 1 checkpoint, by its name."""
   del given
@@ -233,6 +277,7 @@ KINDS = {
   'initial_state': run_initial_state,
   'fresh_weights': run_fresh_weights,
   'refused': run_refused,
+  'nth_farthest': run_nth_farthest,
   'read_checkpoint': run_read_checkpoint,
   'write_checkpoint': run_write_checkpoint,
 }
