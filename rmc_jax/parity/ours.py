@@ -154,7 +154,7 @@ def _nth_farthest(settings: dict[str, Any], given: Arrays) -> Arrays:
   del settings
   order = given['order'].astype(int)  # [B, O], also the labels
   questions = nth_farthest.Question(
-    vectors=np.take_along_axis(given['vectors'], order[..., None], axis=1),
+    vectors=jnp.take_along_axis(given['vectors'], order[..., None], axis=1),
     labels=order,
     n=given['n'].astype(int),
     m=given['m'].astype(int),
