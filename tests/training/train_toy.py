@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 
 from rmc_jax.training import distributed
 from rmc_jax.training import manifest
@@ -45,8 +46,26 @@ def before_update(step):
 
 
 def sigterm(step):
-  """Asked to stop, as before a preemption."""
-  return _before_update(step, lambda: os.kill(os.getpid(), signal.SIGTERM))
+  """Asked to stop, as before a preemption.
+
+  A job hears of it within about a second, in which the toy would be done: from
+  then on every call takes longer.
+  """
+  asked = False
+
+  def ask():
+    nonlocal asked
+    asked = True
+    os.kill(os.getpid(), signal.SIGTERM)
+
+  update = _before_update(step, ask)
+
+  def slowed(state, batch=None):
+    if asked:
+      time.sleep(0.5)
+    return update(state, batch)
+
+  return slowed
 
 
 def in_line(step):
