@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compares our core with the authors' own Sonnet module, running beside it.
 #
-#   launch/parity.sh                  the whole ladder; a few minutes on two cores
+#   launch/parity.sh                  the whole ladder; 15 minutes of processor time
 #   launch/parity.sh FLAG...          flags of `python -m rmc_jax.parity`; --help
 #   launch/parity.sh --setup-only     makes the environment of the original
 #
