@@ -46,7 +46,8 @@ class Checkpointer:
   """Saves states and restores the newest good one.
 
   Args:
-    directory: made if missing; what earlier saves left half done is removed.
+    directory: made if missing; what earlier saves left half done is removed
+      before the next one.
     keep: how many steps to keep, at least 1. An older one is removed only after
       a newer one is whole, so for a while there is one more.
   """
