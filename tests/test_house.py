@@ -79,8 +79,8 @@ def test_every_import_is_of_a_declared_package():
   declared = set(requirements()) | {'rmc-jax'}
   providers = metadata.packages_distributions()
   allowed = set(sys.stdlib_module_names) | {'rmc_jax', 'experiments'}
-  # These two live in the environment that launch/parity.sh makes.
-  allowed |= {'tensorflow', 'sonnet'}
+  # These live in the environments of launch/parity.sh and launch/benchmark.sh.
+  allowed |= {'tensorflow', 'sonnet', 'torch'}
   for path in modules('rmc_jax', 'experiments'):
     for name in imported_names(path):
       top = name.split('.')[0]

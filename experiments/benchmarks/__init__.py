@@ -1,0 +1,1 @@
+"""How fast it is: one question a script, beside a baseline in the same run."""

@@ -1,0 +1,130 @@
+"""The sizes that are measured, by name; plain data."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+  """One core on one batch of sequences.
+
+  Attributes:
+    steps: T, the length of the sequences.
+    batch: B, on a CPU.
+    features: width of one input.
+    mem_slots: N.
+    head_size: V.
+    num_heads: H.
+    source: where these numbers are from.
+    key_size: K; None means V.
+    gate_style: 'unit' or 'memory'.
+    mlp_layers: layers of the MLP after the attention.
+    gpu_batch: B on a GPU; None means `batch`.
+  """
+
+  steps: int
+  batch: int
+  features: int
+  mem_slots: int
+  head_size: int
+  num_heads: int
+  source: str
+  key_size: int | None = None
+  gate_style: str = 'unit'
+  mlp_layers: int = 2
+  gpu_batch: int | None = None
+
+  @property
+  def slot_width(self) -> int:
+    """D."""
+    return self.head_size * self.num_heads
+
+  @property
+  def state_size(self) -> int:
+    """N * D: units of the memory, and of an LSTM with as large a state."""
+    return self.mem_slots * self.slot_width
+
+  def arguments(self) -> dict[str, int | str | None]:
+    """What the core is constructed with, in the original's words."""
+    return {
+      'mem_slots': self.mem_slots,
+      'head_size': self.head_size,
+      'num_heads': self.num_heads,
+      'key_size': self.key_size,
+      'gate_style': self.gate_style,
+      'attention_mlp_layers': self.mlp_layers,
+    }
+
+
+_NTH_FARTHEST = Size(
+  steps=8,
+  batch=200,
+  gpu_batch=1600,
+  features=40,
+  mem_slots=8,
+  head_size=32,
+  num_heads=8,
+  source='Santoro et al. 2018, A.1; the CPU gets an eighth of the batch',
+)
+_LANGUAGE_MODEL_SMALL = Size(
+  steps=35,
+  batch=16,
+  features=192,
+  mem_slots=1,
+  head_size=192,
+  num_heads=4,
+  key_size=64,
+  mlp_layers=3,
+  source='the best WikiText-2 model of the public PyTorch port',
+)
+_AGENT = Size(
+  steps=40,
+  batch=32,
+  features=650,
+  mem_slots=4,
+  head_size=64,
+  num_heads=4,
+  gate_style='memory',
+  source='Santoro et al. 2018, A.3: BoxWorld, 5 x 5 x 26 after convolutions',
+)
+
+SIZES = {
+  'nth_farthest': _NTH_FARTHEST,
+  'nth_farthest_16x128': dataclasses.replace(
+    _NTH_FARTHEST, mem_slots=16, head_size=16
+  ),
+  'nth_farthest_1x2048': dataclasses.replace(
+    _NTH_FARTHEST, mem_slots=1, head_size=256
+  ),
+  'program_evaluation': Size(
+    steps=67,
+    batch=128,
+    features=45,
+    mem_slots=4,
+    head_size=64,
+    num_heads=4,
+    gate_style='memory',
+    source='Santoro et al. 2018, A.2: 57 characters in and 10 out',
+  ),
+  'language_model_small_16': _LANGUAGE_MODEL_SMALL,
+  'language_model_small_64': dataclasses.replace(
+    _LANGUAGE_MODEL_SMALL, batch=64
+  ),
+  'language_model_paper': Size(
+    steps=100,
+    batch=64,
+    features=512,
+    mem_slots=1,
+    head_size=625,
+    num_heads=4,
+    mlp_layers=5,
+    source='Santoro et al. 2018, A.4; the batch of one device',
+  ),
+  'agent': _AGENT,
+  # The agent's core on short to long sequences: is it linear in T?
+  **{
+    f'steps_{steps}': dataclasses.replace(
+      _AGENT, steps=steps, source="the agent's core, another length"
+    )
+    for steps in (8, 32, 128, 512)
+  },
+}

@@ -1,0 +1,1 @@
+"""The contestants' programs, one for each framework, in its own environment."""

@@ -1,0 +1,216 @@
+"""Contestants on PyTorch: a plain port of our core, and its fused LSTM.
+
+The port does what `rmc_jax.RelationalMemory` does, by the same two halves:
+`project`, of all inputs at once, and `step`, in a Python loop. Its parameters
+have the names of ours. One block of attention is all that the sizes need.
+"""
+# pyright: reportMissingImports=false
+
+import platform
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from experiments.benchmarks.workers import serve
+
+
+class TorchContestant(serve.Contestant):
+  """A module, its inputs and, for 'train', the gradients it leaves behind."""
+
+  def __init__(self, request, arrays):
+    torch.set_num_threads(request['cores'])
+    precision = request['precision']
+    torch.set_float32_matmul_precision(
+      'high' if precision == 'tf32' else 'highest'
+    )
+    self._device = 'cuda' if request['device'] == 'gpu' else 'cpu'
+    self._autocast = precision == 'bfloat16'
+    self._inputs = torch.from_numpy(arrays['inputs']).to(self._device)
+    self._state = torch.from_numpy(arrays['state']).to(self._device)
+    if request['contestant'] == 'torch_lstm':
+      self._module = _Lstm(self._inputs.shape[-1], self._state[0].numel())
+    else:
+      self._module = RelationalMemory(
+        **request['arguments'], features=self._inputs.shape[-1]
+      )
+      self._module.load(arrays)
+    self._module.to(self._device)
+    self._forward = self._module.unroll
+    variant = request['variant']
+    if request['contestant'] == 'torch_compile':
+      if variant.startswith('unroll'):
+        self._forward = torch.compile(self._module.unroll, **_MODES[variant])
+      else:
+        self._module.step = torch.compile(self._module.step)
+    self._built = []
+    self.about = {
+      'torch': torch.__version__,
+      'python': platform.python_version(),
+      'platform': request['device'],
+      'device': (
+        torch.cuda.get_device_name() if self._device == 'cuda' else 'cpu'
+      ),
+    }
+
+  def build(self, what):
+    """See base class."""
+    self._built.append(what)
+    step = {'train': self._train, 'forward': self._outputs}[what]
+
+    def run():
+      result = step()
+      if self._device == 'cuda':
+        torch.cuda.synchronize()
+      return result
+
+    return run, {}
+
+  def results(self):
+    """See base class."""
+    arrays = {}
+    if 'forward' in self._built:
+      arrays['outputs'] = self._outputs()
+    if 'train' in self._built:
+      arrays['loss'] = self._train()
+      for name, weight in self._module.named_parameters():
+        # A linear keeps the transpose of what ours does.
+        arrays['gradients/' + self._module.haiku_name(name)] = weight.grad.T
+    return {k: v.detach().float().cpu().numpy() for k, v in arrays.items()}
+
+  def device_memory(self):
+    """See base class."""
+    if self._device == 'cpu':
+      return None
+    return torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
+
+  def _outputs(self):
+    with torch.no_grad(), self._precision():
+      return self._forward(self._inputs, self._state)
+
+  def _train(self):
+    self._module.zero_grad(set_to_none=True)
+    with self._precision():
+      loss = self._forward(self._inputs, self._state).float().square().mean()
+    loss.backward()
+    return loss
+
+  def _precision(self):
+    return torch.autocast(
+      self._device, dtype=torch.bfloat16, enabled=self._autocast
+    )
+
+
+_MODES = {
+  'unroll': {},
+  'unroll, CUDA graphs': {'mode': 'reduce-overhead'},
+}
+
+
+class RelationalMemory(nn.Module):
+  """The core, with one block; see rmc_jax/cores/relational_memory.py."""
+
+  def __init__(
+    self,
+    mem_slots,
+    head_size,
+    num_heads,
+    key_size,
+    gate_style,
+    attention_mlp_layers,
+    features,
+  ):
+    super().__init__()
+    width = head_size * num_heads  # D
+    key_size = key_size or head_size
+    gates = 2 * (width if gate_style == 'unit' else 1)
+    self.mem_slots, self.num_heads = mem_slots, num_heads
+    self.sizes = [key_size, key_size, head_size]
+    self.query_scale = key_size**-0.5
+    self.input = nn.Linear(features, width)
+    self.qkv = nn.Linear(width, num_heads * sum(self.sizes))
+    self.qkv_norm = nn.LayerNorm(self.qkv.out_features)
+    self.attention_norm = nn.LayerNorm(width)
+    self.mlp = nn.ModuleList(
+      nn.Linear(width, width) for _ in range(attention_mlp_layers)
+    )
+    self.mlp_norm = nn.LayerNorm(width)
+    self.input_gates = nn.Linear(width, gates)
+    self.memory_gates = nn.Linear(width, gates)
+
+  def unroll(self, inputs, memory):
+    """[T, B, features] and [B, N, D] to outputs [T, B, N * D]."""
+    outputs = []
+    qkv, gates = self.project(inputs)
+    for projected in zip(qkv.unbind(), gates.unbind(), strict=True):
+      memory = self.step(projected, memory)
+      outputs.append(memory.flatten(1))
+    return torch.stack(outputs)
+
+  def project(self, inputs):
+    """What the inputs alone decide, for all steps at once."""
+    rows = self.input(inputs)[:, :, None]  # [T, B, 1, D]
+    return self.qkv_norm(self.qkv(rows)), self.input_gates(rows)
+
+  def step(self, projected, memory):
+    """The next memory, [B, N, D]."""
+    qkv, input_gates = projected  # [B, 1, F] and [B, 1, 2 * G]
+    qkv = torch.cat([self.qkv_norm(self.qkv(memory)), qkv], 1)  # [B, N+1, F]
+    heads = qkv.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+    query, key, value = heads.split(self.sizes, -1)  # [B, H, N+1, K or V]
+    query = query[:, :, : self.mem_slots] * self.query_scale
+    weights = torch.softmax(query @ key.transpose(-1, -2), -1)
+    attended = (weights @ value).transpose(1, 2).flatten(2)  # [B, N, D]
+    rows = self.attention_norm(memory + attended)
+    hidden = rows
+    for i, layer in enumerate(self.mlp):
+      hidden = layer(F.relu(hidden) if i else hidden)
+    candidate = self.mlp_norm(rows + hidden)
+
+    gates = self.memory_gates(torch.tanh(memory)) + input_gates
+    input_gate, forget_gate = gates.chunk(2, -1)
+    return (
+      torch.sigmoid(input_gate) * torch.tanh(candidate)
+      + torch.sigmoid(forget_gate + 1.0) * memory
+    )
+
+  def load(self, arrays):
+    """Sets every parameter from `weights/<name of ours>`, and uses them all."""
+    unused = {name for name in arrays if name.startswith('weights/')}
+    for name, parameter in self.named_parameters():
+      ours = 'weights/' + self.haiku_name(name)
+      parameter.data.copy_(torch.from_numpy(arrays[ours].T))
+      unused.remove(ours)
+    if unused:
+      raise ValueError(f'No parameters for {sorted(unused)}.')
+
+  def haiku_name(self, name):
+    """'qkv.weight' -> 'relational_memory/attention_0/qkv/w'."""
+    layer, leaf = name.rsplit('.', 1)
+    if layer.startswith('mlp.'):
+      layer = layer.replace('mlp.', 'mlp/linear_')
+    elif layer not in ('input', 'input_gates', 'memory_gates'):
+      layer = f'attention_0/{layer}'
+    norm = layer.endswith('norm')
+    leaf = {
+      'weight': 'scale' if norm else 'w',
+      'bias': 'offset' if norm else 'b',
+    }[leaf]
+    return f'relational_memory/{layer}/{leaf}'
+
+
+class _Lstm(nn.LSTM):
+  """PyTorch's fused LSTM, from a state of zeros."""
+
+  def unroll(self, inputs, state):
+    """[T, B, features] to outputs [T, B, state size]."""
+    del state
+    return self(inputs)[0]
+
+  def haiku_name(self, name):
+    """Nothing to be compared with: its own name."""
+    return name
+
+
+if __name__ == '__main__':
+  serve.serve(TorchContestant)
