@@ -237,11 +237,17 @@ def _set_up_devices() -> None:
       'JAX_NUM_CPU_DEVICES' not in os.environ
       and 'xla_force_host_platform_device_count' not in environment
   ):
-    cores = min(_cores(), _MOST_CPU_DEVICES) if missing else 1
-    jax.config.update('jax_num_cpu_devices', 2 ** (cores.bit_length() - 1))
+    jax.config.update(
+        'jax_num_cpu_devices', default_cpu_devices() if missing else 1
+    )
   distributed.initialize(
       job['coordinator_address'], job['num_processes'], job['process_id']
   )
+
+
+def default_cpu_devices() -> int:
+  """The devices that the CPU counts as in a job of one process."""
+  return 2 ** (min(_cores(), _MOST_CPU_DEVICES).bit_length() - 1)
 
 
 def _cores() -> int:

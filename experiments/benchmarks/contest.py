@@ -79,12 +79,12 @@ class Worker:
     except TimeoutError:
       self.stop()
       raise Failed(
-        f'no answer to "{question["ask"]}" in {limit:.0f} s'
+        f'no answer to "{question["ask"]}" in {limit:g} s'
       ) from None
     answer = json.loads(line)
     if 'error' in answer:
       self.stop()
-      raise Failed(answer['error'].strip().splitlines()[-1])
+      raise Failed(answer['error'])
     return answer
 
   def cpu_seconds(self) -> float:
@@ -206,10 +206,19 @@ class Spread(NamedTuple):
   low: float
   high: float
 
+  def scaled(self, factor: float) -> 'Spread':
+    """All three in another unit."""
+    return Spread(*(factor * value for value in self))
+
+  def text(self, form: str) -> str:
+    """For a table: the median, and below it the lowest to the highest."""
+    low, high = format(self.low, form), format(self.high, form)
+    return f'{self.median:{form}}\n({low} to {high})'
+
 
 def step_time(seconds: Sequence[Sequence[float]]) -> Spread:
   """The median over the rounds of each round's median step, in seconds."""
-  return _spread([statistics.median(turn) for turn in seconds])
+  return spread([statistics.median(turn) for turn in seconds])
 
 
 def ratio(
@@ -220,7 +229,7 @@ def ratio(
   A round's two turns come shortly after each other, so that a machine that is
   slow for a minute does not change their ratio.
   """
-  return _spread(
+  return spread(
     [
       statistics.median(a) / statistics.median(b)
       for a, b in zip(theirs, ours, strict=True)
@@ -228,5 +237,6 @@ def ratio(
   )
 
 
-def _spread(values: Sequence[float]) -> Spread:
+def spread(values: Sequence[float]) -> Spread:
+  """Of one value for each round."""
   return Spread(statistics.median(values), min(values), max(values))

@@ -40,7 +40,7 @@ CONTESTANTS = {
   'torch_eager': Contestant('torch'),
   'torch_compile': Contestant(
     'torch',
-    variants=('unroll', 'step'),
+    variants=('step', 'unroll'),
     gpu_variants=('unroll, CUDA graphs',),
   ),
   # As large a state; another function.
@@ -63,14 +63,19 @@ def obstacle(name: str, device: str, precision: str) -> str | None:
 
 def command(name: str) -> list[str]:
   """How to start a contestant, in its own environment."""
-  worker = CONTESTANTS[name].worker
+  framework = CONTESTANTS[name].worker
+  return program(framework, f'{framework}_worker')
+
+
+def program(framework: str, worker: str) -> list[str]:
+  """How to start a worker in the environment of jax, torch or sonnet."""
   environments = {
     'jax': sys.executable,
     'sonnet': reference.home() / 'reference/bin/python',
     'torch': home() / 'torch/bin/python',
   }
-  module = f'experiments.benchmarks.workers.{worker}_worker'
-  return [str(environments[worker]), '-m', module]
+  module = f'experiments.benchmarks.workers.{worker}'
+  return [str(environments[framework]), '-m', module]
 
 
 def home() -> pathlib.Path:
@@ -80,7 +85,7 @@ def home() -> pathlib.Path:
   )
 
 
-def environment(device: str, folder: str) -> dict[str, str]:
+def environment(device: str, folder: str | os.PathLike) -> dict[str, str]:
   """The environment variables of every worker.
 
   Args:

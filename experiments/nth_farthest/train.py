@@ -14,9 +14,12 @@ while its runs were made when the authors' module scaled them by (2K + V)^-1/2,
 on initial values, for which the authors' script and module stand in.
 """
 
+from collections.abc import Callable
 import dataclasses
 import functools
 import pathlib
+from typing import Any
+from typing import NamedTuple
 
 import haiku as hk
 import jax
@@ -90,16 +93,22 @@ def make_sample(config: Config):
   )
 
 
-def train(config: Config, workdir: pathlib.Path) -> None:
-  """Trains, evaluates and draws; resumes what it finds in `workdir`."""
+class Functions(NamedTuple):
+  """What `training.train` calls; there is said what each of them does."""
+
+  init: Callable[[], training.TrainState]
+  update: Callable[..., Any]
+  evaluate: Callable[..., Any]
+
+
+def make_functions(config: Config) -> Functions:
+  """Binds model, task, loss and optimiser together; computes nothing yet."""
   network = hk.without_apply_rng(
       hk.transform(lambda inputs: make_model(config)(inputs))
   )
   optimizer = training.make_optimizer(config.optimizer)
   sample = make_sample(config)
-  base_key, init_key, train_key, eval_key, figure_key = jax.random.split(
-      jax.random.key(config.seed), 5
-  )
+  base_key, init_key, train_key, eval_key, _ = _keys(config)
 
   def init():
     example = sample(init_key)
@@ -121,24 +130,32 @@ def train(config: Config, workdir: pathlib.Path) -> None:
         'accuracy': jax.vmap(metrics.accuracy)(logits, batch.target),
     }
 
+  update = training.make_update(
+      loss_fn,
+      optimizer,
+      global_batch_size=config.batch_size,
+      sample=sample,
+      data_key=train_key,
+      updates_per_call=config.updates_per_call,
+  )
+  evaluate = training.make_evaluate_generated(
+      metric_fn,
+      sample,
+      eval_key,
+      num_examples=config.eval_examples,
+      global_batch_size=config.batch_size,
+  )
+  return Functions(init, update, evaluate)
+
+
+def train(config: Config, workdir: pathlib.Path) -> None:
+  """Trains, evaluates and draws; resumes what it finds in `workdir`."""
+  functions = make_functions(config)
   state = training.train(
       workdir,
-      init=init,
-      update=training.make_update(
-          loss_fn,
-          optimizer,
-          global_batch_size=config.batch_size,
-          sample=sample,
-          data_key=train_key,
-          updates_per_call=config.updates_per_call,
-      ),
-      evaluate=training.make_evaluate_generated(
-          metric_fn,
-          sample,
-          eval_key,
-          num_examples=config.eval_examples,
-          global_batch_size=config.batch_size,
-      ),
+      init=functions.init,
+      update=functions.update,
+      evaluate=functions.evaluate,
       num_steps=config.num_steps,
       updates_per_call=config.updates_per_call,
       log_every=config.log_every,
@@ -148,6 +165,7 @@ def train(config: Config, workdir: pathlib.Path) -> None:
   )
   if distributed.is_primary():
     if config.core.name in ATTENDING:
+      figure_key = _keys(config)[-1]
       record_attention(config, state.params, figure_key, workdir)
     print(analysis.report(workdir))
 
@@ -186,6 +204,11 @@ def record_attention(config: Config, params, key, workdir: pathlib.Path):
       prediction=logits.argmax(-1),
       order=config.order,
   )
+
+
+def _keys(config: Config) -> jax.Array:
+  """[5] keys: of the state, the weights, the data, evaluation and figures."""
+  return jax.random.split(jax.random.key(config.seed), 5)
 
 
 if __name__ == '__main__':

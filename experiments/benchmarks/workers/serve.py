@@ -11,8 +11,8 @@ output that the process started with:
   {"ask": "quit"}                                {}
 
 `what` is 'train', a training step, or 'forward'. A question that fails is
-answered with {"error": traceback}. Between two questions the process waits for
-the pipe and does nothing.
+answered with {"error": "ValueError: ..."}. Between two questions the process
+waits for the pipe and does nothing.
 """
 # The rest of the project is Python 3.11; this file must stay valid 3.7.
 
@@ -68,8 +68,10 @@ def serve(load):
     request = json.loads(line)
     try:
       answer = getattr(session, request['ask'])(request)
-    except Exception:
-      answer = {'error': traceback.format_exc()}
+    except Exception as error:
+      traceback.print_exc()
+      said = traceback.format_exception_only(type(error), error)
+      answer = {'error': ''.join(said).splitlines()[0]}
     answers.write(json.dumps(answer) + '\n')
     answers.flush()
     if request['ask'] == 'quit':
@@ -81,13 +83,15 @@ class _Session:
 
   def __init__(self, load):
     self._load = load
-    self._contestant = None
+    self._contestant = Contestant()
     self._steps = {}
     self._before = 0  # bytes held before the first build
 
   def load(self, request):
-    with np.load(request['arrays']) as file:
-      arrays = dict(file)
+    arrays = {}
+    if 'arrays' in request:
+      with np.load(request['arrays']) as file:
+        arrays = dict(file)
     self._contestant = self._load(request, arrays)
     return {'about': self._contestant.about}
 
@@ -115,16 +119,12 @@ class _Session:
 
   def memory(self, request):
     """Peak during some steps, above what was held before the first build."""
-    device = self._contestant.device_memory()
-    if device is None:
-      _trim()
-      _reset_peak()
+    _trim()
+    _reset_peak()
     for _ in range(request['steps']):
       self._steps[request['what']]()
-    if device is None:
-      peak = _status_bytes('VmHWM')
-    else:
-      peak = self._contestant.device_memory()[1]
+    device = self._contestant.device_memory()
+    peak = device[1] if device else _status_bytes('VmHWM')
     return {'bytes': None if peak is None else peak - self._before}
 
   def quit(self, request):
@@ -133,7 +133,7 @@ class _Session:
 
   def _held(self):
     device = self._contestant.device_memory()
-    if device is not None:
+    if device:
       return device[0]
     _trim()
     return _status_bytes('VmRSS') or 0

@@ -23,7 +23,7 @@ class SonnetContestant(serve.Contestant):
   """A graph with the unroll, its loss and the gradients of all weights."""
 
   def __init__(self, request, arrays):
-    original = _runner().load_original(None)
+    original = load_original()
     self._tf = tf = original.tf
     core = original.RelationalMemory(**request['arguments'])
     inputs, state = (
@@ -100,11 +100,13 @@ def _loop(tf, core, inputs, state):
   return outputs
 
 
-def _runner():
+def load_original():
+  """TensorFlow and the authors' modules, as reference_runner.py loads them."""
   spec = importlib.util.spec_from_file_location('reference_runner', _RUNNER)
+  assert spec and spec.loader
   module = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(module)
-  return module
+  return module.load_original(None)
 
 
 if __name__ == '__main__':
