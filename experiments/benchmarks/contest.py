@@ -78,9 +78,7 @@ class Worker:
       raise Failed(f'died with exit code {code}: {words}') from None
     except TimeoutError:
       self.stop()
-      raise Failed(
-        f'no answer to "{question["ask"]}" in {limit:g} s'
-      ) from None
+      raise Failed(f'no answer to "{question["ask"]}" in {limit:g} s') from None
     answer = json.loads(line)
     if 'error' in answer:
       self.stop()

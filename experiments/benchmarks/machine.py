@@ -16,9 +16,9 @@ def describe(module: str, arguments: Sequence[str]) -> dict[str, Any]:
 
   Args:
     module: e.g. 'experiments.benchmarks.unroll'.
-    arguments: its flags; where the output goes is left out.
+    arguments: its flags, each one word; where the output goes is left out.
   """
-  kept = [a for a in arguments if not a.lstrip('-').startswith('output')]
+  kept = [a for a in arguments if not a.startswith('--output')]
   return {
     'command': ' '.join(['python -m', module, *kept]),
     'commit': _commit(),

@@ -13,7 +13,7 @@ import numpy as np
 from experiments.benchmarks.workers import serve
 import rmc_jax
 
-_MATMUL_PRECISION = {
+MATMUL_PRECISION = {
   'float32': 'highest',  # On a GPU the default is TF32.
   'tf32': 'tensorfloat32',
   'bfloat16': 'default',
@@ -26,7 +26,7 @@ class JaxContestant(serve.Contestant):
   def __init__(self, request, arrays):
     if jax.default_backend() != 'cpu':
       jax.config.update(
-        'jax_default_matmul_precision', _MATMUL_PRECISION[request['precision']]
+        'jax_default_matmul_precision', MATMUL_PRECISION[request['precision']]
       )
     if request['precision'] == 'bfloat16':
       policy = jmp.get_policy('params=float32,compute=bfloat16,output=float32')
@@ -37,13 +37,10 @@ class JaxContestant(serve.Contestant):
     )
     self._inputs = jnp.asarray(arrays['inputs'])
     self._state = jnp.asarray(arrays['state'])
-    self._params = {}
-    for name, value in arrays.items():
-      if name.startswith('weights/'):
-        module, leaf = name.removeprefix('weights/').rsplit('/', 1)
-        self._params.setdefault(module, {})[leaf] = jnp.asarray(value)
-    if not self._params:  # An LSTM: nothing to be compared with.
+    if request['contestant'] == 'hk_lstm':
       self._params = forward.init(jax.random.key(0), self._inputs, self._state)
+    else:
+      self._params = _params(arrays)
     self._forward = forward.apply
     self._compiled = {}
     device = jax.devices()[0]
@@ -94,6 +91,16 @@ class JaxContestant(serve.Contestant):
 
   def _loss(self, params, inputs, state):
     return jnp.mean(jnp.square(self._forward(params, inputs, state)))
+
+
+def _params(arrays):
+  """Those named weights/<module>/<parameter>."""
+  params = {}
+  for name, value in arrays.items():
+    if name.startswith('weights/'):
+      module, leaf = name.removeprefix('weights/').rsplit('/', 1)
+      params.setdefault(module, {})[leaf] = jnp.asarray(value)
+  return params
 
 
 def _rmc_jax(request, inputs, state, remat=False):

@@ -103,7 +103,8 @@ def _loop(tf, core, inputs, state):
 def load_original():
   """TensorFlow and the authors' modules, as reference_runner.py loads them."""
   spec = importlib.util.spec_from_file_location('reference_runner', _RUNNER)
-  assert spec and spec.loader
+  assert spec is not None
+  assert spec.loader is not None
   module = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(module)
   return module.load_original(None)
