@@ -52,12 +52,12 @@ class Phase:
     return self.bytes + self.passes * self.weight_bytes
 
 
-def forward(size: Size, batch: int, itemsize: int = 4) -> list[Phase]:
+def forward(size: Size, itemsize: int = 4) -> list[Phase]:
   """'project' and 'forward loop' without gradients. See `training_step`."""
-  return _phases(size, batch, itemsize, training=False)
+  return _phases(size, itemsize, training=False)
 
 
-def training_step(size: Size, batch: int, itemsize: int = 4) -> list[Phase]:
+def training_step(size: Size, itemsize: int = 4) -> list[Phase]:
   """The outputs, and the gradients of all parameters and of the first memory.
 
   Operations are those of matrix products. For one example and one step, with
@@ -82,14 +82,13 @@ def training_step(size: Size, batch: int, itemsize: int = 4) -> list[Phase]:
   fast that goes depends on whether they stay in a cache, so they are apart.
 
   Args:
-    size: the core, T and X.
-    batch: B.
+    size: the core, T, B and X.
     itemsize: bytes of a number, in all arrays.
 
   Returns:
     'project', 'forward loop', 'backward loop' and 'weight gradients'.
   """
-  return _phases(size, batch, itemsize, training=True)
+  return _phases(size, itemsize, training=True)
 
 
 def projection(size: Size) -> list[Product]:
@@ -123,11 +122,11 @@ def parameters(size: Size) -> int:
   return _total(lambda product: product.weights, linears) + norms
 
 
-def _phases(size, batch, itemsize, training):
+def _phases(size, itemsize, training):
   before, loop = projection(size), recurrence(size)
   operations_before = _total(lambda product: product.operations, before)
   operations_loop = _total(lambda product: product.operations, loop)
-  attention = _attention_operations(size)
+  attention = attention_operations(size)
   # Numbers, of one example in one step.
   inputs = size.features
   projected = _total(lambda product: product.rows * product.width, before)
@@ -135,10 +134,10 @@ def _phases(size, batch, itemsize, training):
   results = _total(lambda product: product.rows * product.width, loop)
   arguments = _total(lambda product: product.rows * product.size, loop)
   # Bytes, of all examples and steps, and of weights.
-  each = itemsize * size.steps * batch
+  examples = size.steps * size.batch
+  each = itemsize * examples
   weights_before = itemsize * _total(lambda product: product.weights, before)
   weights_loop = itemsize * _total(lambda product: product.weights, loop)
-  examples = size.steps * batch
 
   kept = outputs + results * training
   phases = [
@@ -180,7 +179,7 @@ def _phases(size, batch, itemsize, training):
   ]
 
 
-def _attention_operations(size: Size) -> int:
+def attention_operations(size: Size) -> int:
   """Of q k^T and of the weighted sums of v, one example in one step."""
   rows = size.mem_slots * (size.mem_slots + 1)
   return 2 * rows * size.num_heads * (_key_size(size) + size.head_size)

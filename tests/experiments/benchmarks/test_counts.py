@@ -75,7 +75,7 @@ def test_xla_counts_a_little_more_and_moves_more(name, make, count):
   size = SMALL[name]
   compiled = jax.jit(make(size)).lower(*arguments(size)).compile()
   cost = compiled.cost_analysis()
-  phases = count(size, B)
+  phases = count(size)
   # XLA also counts what is elementwise: some tens of operations for each
   # element of a slot, beside products of 10 * D or more, so about a tenth where
   # D is 111. A Linear forgotten, or an axis taken for another, is more.
@@ -91,11 +91,11 @@ def test_first_size_is_what_the_arithmetic_says():
   before = 2 * (40 * d + d * f + d * 2 * d)
   loop = 2 * n * (d * f + d * 2 * d + 2 * d * d)
   attention = 2 * n * (n + 1) * 8 * (32 + 32)
-  forward = counts.forward(size, 200)
+  forward = counts.forward(size)
   assert [phase.operations for phase in forward] == [
       rows * before, rows * (loop + attention)
   ]
-  project, _, backward, weights = counts.training_step(size, 200)
+  project, _, backward, weights = counts.training_step(size)
   assert backward.operations == rows * (loop + 2 * attention)
   assert weights.operations == rows * (loop + 2 * before - 2 * 40 * d)
   assert project.bytes == 4 * rows * (40 + d + f + 2 * d)
@@ -107,8 +107,8 @@ def test_first_size_is_what_the_arithmetic_says():
 def test_bytes_grow_with_the_item():
   size = SMALL['unit']
   for narrow, wide in zip(
-      counts.training_step(size, B, itemsize=2),
-      counts.training_step(size, B, itemsize=4),
+      counts.training_step(size, itemsize=2),
+      counts.training_step(size, itemsize=4),
       strict=True,
   ):
     assert 2 * narrow.all_bytes == wide.all_bytes
