@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from experiments.benchmarks import agreement
@@ -46,7 +47,7 @@ _COLUMNS = (
   'differs',
 )
 _FRAMEWORKS = ('jax', 'tensorflow', 'torch')
-_WIDTH = 130  # of the table, also where it is no terminal that it goes to
+_WIDTH = 150  # of the table, also where it is no terminal that it goes to
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -208,7 +209,9 @@ def table(name: str, measured: dict[str, Any]) -> Table:
         'Medians (lowest to highest of the rounds). Idle contestants used '
         f'{measured["idle_share"]:.1%} of a core or less.',
         *(
-          f'{n}: {e["left_out"]}' for n, e in entries.items() if n not in timed
+          escape(f'{n}: {e["left_out"]}')
+          for n, e in entries.items()
+          if n not in timed
         ),
       ]
     ),
@@ -216,7 +219,7 @@ def table(name: str, measured: dict[str, Any]) -> Table:
   )
   result.add_column('contestant', no_wrap=True)
   for column in _COLUMNS:
-    result.add_column(column, justify='right')
+    result.add_column(column, justify='right', no_wrap=True)
   first = next(iter(timed.values()), None)
   for contestant, entry in timed.items():
     result.add_row(f'{contestant}\n{_about(entry)}', *_cells(entry, first))

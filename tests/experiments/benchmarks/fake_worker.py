@@ -32,7 +32,7 @@ class Fake(serve.Contestant):
   def build(self, what):
     self.what = what
     if self.name == 'errs' and what == 'forward':
-      raise ValueError('no forward')
+      raise ValueError('no forward [b]')
     if self.variant == 'never':
       time.sleep(60)
     return self.step, {'temp_bytes': 5000000}
@@ -42,7 +42,7 @@ class Fake(serve.Contestant):
       os._exit(5)
     if self.name == 'hangs':
       time.sleep(60)
-    slower = 2 if self.variant == 'slow' else 1
+    slower = 10 if self.variant == 'slow' else 1
     time.sleep(slower * STEP_SECONDS.get(self.name, 0.001))
 
   def results(self):

@@ -38,7 +38,7 @@ def fakes(monkeypatch):
   return take_part
 
 
-def test_slower_is_a_ratio_above_one(fakes, tmp_path, capsys):
+def test_everyone_is_timed_and_described(fakes, tmp_path, capsys):
   fakes(half=Contestant('fake'), third=Contestant('fake'))
   measured = run(tmp_path, '--sizes=tiny', '--contestants=half,third')
   half, third = measured['sizes']['tiny']['contestants'].values()
@@ -49,16 +49,13 @@ def test_slower_is_a_ratio_above_one(fakes, tmp_path, capsys):
   table = capsys.readouterr().out
   assert 'T=5 B=2, 3 x 77, 11 heads, 3 MLP layers, unit gates' in table
   assert 'torch 1.2.3' in table
-  # 30 ms to 20 ms; sleeping takes longer on a machine that is busy.
-  cells = unroll._cells(third, half)
-  assert [next(cells) for _ in range(2)][1] > '1.0'
 
 
 @pytest.mark.parametrize(
   ('name', 'reason'),
   [
     ('dies_at_load', 'died with exit code 3: no such library'),
-    ('errs', 'ValueError: no forward'),
+    ('errs', 'ValueError: no forward [b]'),
     ('dies_later', 'died with exit code 5'),
     ('lies', 'refused: differs in gradients by'),
     ('diverges', 'refused: differs in loss by'),
