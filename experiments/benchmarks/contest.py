@@ -94,10 +94,14 @@ class Worker:
     user, system = stat.rpartition(')')[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf('SC_CLK_TCK')
 
-  def stop(self) -> None:
-    """Ends it, and whatever it has started, without asking."""
+  def kill(self) -> None:
+    """Ends it, and whatever it has started; a question under way fails."""
     if self._process.poll() is None:
       os.killpg(self._process.pid, signal.SIGKILL)
+
+  def stop(self) -> None:
+    """Ends it, and gives back what it held. Not during a question."""
+    self.kill()
     self._process.wait()
     self._errors.close()
     for pipe in (self._process.stdin, self._process.stdout):

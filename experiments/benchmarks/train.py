@@ -152,7 +152,11 @@ def table(name: str, measured: dict[str, Any]) -> Table:
       title=f'{name}: batch {preset["batch_size"]}, {preset["num_objects"]} '
       f'vectors of {preset["num_features"]}',
       caption='\n'.join(
-          ['Medians (lowest to highest of the rounds).', *reasons]
+          [
+              'Medians (lowest to highest of the rounds). The idle side used '
+              f'{measured["idle_share"]:.1%} of a core or less.',
+              *reasons,
+          ]
       ),
       caption_justify='left',
   )

@@ -7,7 +7,7 @@ takes the number of memories for both and has 256; and the pace of its loop. Its
 reports, every `log_stride` updates, come once at the start. A step is
 `updates_per_call` of its iterations.
 """
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 # The rest of the project is Python 3.11; this file must stay valid 3.7.
 
 import importlib
