@@ -45,18 +45,18 @@ class Layout(NamedTuple):
   Attributes:
     devices: over all processes.
     processes: that share the devices.
-    pmap: False for plain jit, on one device.
+    mapped: by pmap; False for plain jit, on one device.
     share: 1 for the global batch, n for an n-th of it.
   """
 
   devices: int = 1
   processes: int = 1
-  pmap: bool = True
+  mapped: bool = True
   share: int = 1
 
   @property
   def name(self) -> str:
-    if not self.pmap:
+    if not self.mapped:
       return f'1/{self.share} by jit' if self.share > 1 else 'jit'
     devices = f'{self.devices} device{"s" * (self.devices > 1)}'
     if self.processes == 1:
@@ -64,7 +64,7 @@ class Layout(NamedTuple):
     return f'pmap, {devices}, {self.processes} processes'
 
 
-PLAIN = Layout(pmap=False)
+PLAIN = Layout(mapped=False)
 
 
 class Job(contest.Worker):
@@ -222,7 +222,7 @@ def _build(worker, layout: Layout, size: Size, options) -> dict[str, Any]:
       options.limit,
       ask='load',
       size=dataclasses.asdict(dataclasses.replace(size, batch=share)),
-      pmap=layout.pmap,
+      mapped=layout.mapped,
       devices=layout.devices,
       **job,
   )
@@ -266,7 +266,7 @@ def table(name: str, measured: dict[str, Any]) -> Table:
     if 'left_out' in entry or layout.share > 1:
       continue
     step = contest.step_time(entry['seconds']).scaled(1e3)
-    if not layout.pmap:
+    if not layout.mapped:
       shown.add_row(layout.name, step.text('.1f'))
       continue
     split = shares(entries, layout.devices)

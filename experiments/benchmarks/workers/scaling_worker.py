@@ -45,7 +45,7 @@ class Update(serve.Contestant):
       loss, weight = squares.mean((1, 2)).sum(), jnp.float32(len(batch))
       return loss, training.LossAux(weight, {}, network_state)
 
-    if request['pmap']:
+    if request['mapped']:
       devices = _devices(request['devices'])
       self._state = parallel.place_state(state, devices)
       rows = parallel.process_rows(size.batch, devices)

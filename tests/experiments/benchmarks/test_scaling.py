@@ -40,8 +40,8 @@ for line in sys.stdin:
 def test_every_number_of_devices_has_its_share():
   found = scaling.layouts([1, 2, 4], [1, 3])
   assert found[0] == PLAIN
-  assert [f.share for f in found if not f.pmap] == [1, 2, 3, 4]
-  pmapped = [f for f in found if f.pmap]
+  assert [f.share for f in found if not f.mapped] == [1, 2, 3, 4]
+  pmapped = [f for f in found if f.mapped]
   assert pmapped == [Layout(1), Layout(2), Layout(4), Layout(3, 3)]
   assert len({layout.name for layout in found}) == len(found)
 
@@ -52,19 +52,19 @@ def losses(size, **request):
 
 
 def test_layouts_make_the_same_updates():
-  plain = losses(SIZE, pmap=False)
+  plain = losses(SIZE, mapped=False)
   for devices in (1, 2, 4):
-    mapped = losses(SIZE, pmap=True, devices=devices)
+    mapped = losses(SIZE, mapped=True, devices=devices)
     # Sums over the batch in another order: a rounding or two of 6e-8.
     np.testing.assert_allclose(mapped, plain, rtol=1e-6)
   assert plain[0] != plain[1]
-  half = losses(dataclasses.replace(SIZE, batch=4), pmap=False)
+  half = losses(dataclasses.replace(SIZE, batch=4), mapped=False)
   assert abs(half[0] / plain[0] - 1) > 1e-3  # So that a wrong share shows.
 
 
 def test_more_devices_than_there_are_is_refused():
   with pytest.raises(RuntimeError, match='5 devices are asked.*there are 4'):
-    losses(dataclasses.replace(SIZE, batch=5), pmap=True, devices=5)
+    losses(dataclasses.replace(SIZE, batch=5), mapped=True, devices=5)
 
 
 @pytest.fixture
