@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from rmc_jax.cores import ProjectedCore
+from rmc_jax.cores.deferred_gradients import tap_weights
 from rmc_jax.types import Array
 from rmc_jax.types import ArrayTree
 
@@ -32,6 +33,7 @@ def unroll(
     lengths: Array | None = None,
     remat: bool | str | Callable[..., Any] = False,
     unroll: int = 1,
+    defer_weight_gradients: bool = True,
     return_all_states: bool = False,
     return_trace: bool = False,
 ) -> tuple[ArrayTree, ArrayTree]:
@@ -61,6 +63,10 @@ def unroll(
       activations: memory for T states in place of T steps' work. True, a policy
       of `jax.checkpoint_policies`, or one of REMAT_POLICIES, by name.
     unroll: steps in one iteration of the loop, as in `hk.dynamic_unroll`.
+    defer_weight_gradients: form the gradients of large weights once, after the
+      backward loop; only for a `ProjectedCore`, and not with `remat`, which is
+      there to keep less. The numbers differ by rounding. Such a gradient has no
+      forward mode (`jax.jvp`, `jax.jacfwd`), for which this must be False.
     return_all_states: return the state after every step, not only the last.
     return_trace: return `(outputs, StepTrace)` in place of the outputs, each
       field with the axes of `outputs` in front; only for a `ProjectedCore`.
@@ -116,11 +122,14 @@ def unroll(
       )
     initial_state = make_initial_state(*batch_shape or (None,))
   step = functools.partial(_controlled_step, step, initial_state)
+  xs = inputs, reset, active
   if remat:
     step = _rematerialized(step, remat)
+  elif projected and defer_weight_gradients and not hk.running_init():
+    step, xs = _tapped(step, xs, state, time_major, num_steps)
   return hk.dynamic_unroll(
       step,
-      (inputs, reset, active),
+      xs,
       state,
       time_major=time_major,
       return_all_states=return_all_states,
@@ -219,6 +228,15 @@ def _select(condition, on_true, on_false):
     return jnp.where(expanded, jnp.asarray(x, y.dtype), y)
 
   return jax.tree.map(where, on_true, on_false)
+
+
+def _tapped(step, xs, state, time_major, num_steps):
+  """`step` with a tap at each large weight, and what to loop over for xs."""
+  first = jax.tree.map(lambda x: x[0] if time_major else x[:, 0], xs)
+  step, taps = tap_weights(step, first, state, num_steps)
+  if not time_major:
+    taps = jax.tree.map(lambda tap: tap.swapaxes(0, 1), taps)
+  return step, (xs, taps)
 
 
 def _rematerialized(step, remat):

@@ -4,6 +4,7 @@ A `jmp` policy narrows the factors of matrix products and nothing else: sums are
 kept in float32 or wider, and so are the statistics of layer norms.
 """
 
+import functools
 import math
 
 import haiku as hk
@@ -12,6 +13,11 @@ import jax.numpy as jnp
 import jmp
 import numpy as np
 
+from rmc_jax.cores.deferred_gradients import open_tap
+from rmc_jax.cores.deferred_gradients import Product
+from rmc_jax.cores.deferred_gradients import Tap
+from rmc_jax.cores.deferred_gradients import weight_product
+from rmc_jax.ops import layer_norm
 from rmc_jax.types import Array
 
 
@@ -37,39 +43,44 @@ class Linear(hk.Module):
 
   def __call__(self, x: Array) -> Array:
     input_size = x.shape[-1]
-    policy = active_policy(self._policy)
-    dtype = policy.param_dtype if policy else x.dtype
-    w_init = hk.initializers.TruncatedNormal(1.0 / np.sqrt(input_size))
-    w = hk.get_parameter('w', [input_size, self.output_size], dtype, w_init)
-    narrow = compute_dtype(self._policy)
-    compute = narrow or jnp.promote_types(x.dtype, w.dtype)
-    sums = jnp.promote_types(compute, jnp.float32)
+    w = self._weight(input_size, x.dtype)
+    compute = compute_dtype(self._policy) or jnp.promote_types(x.dtype, w.dtype)
     # One product over all rows: XLA's fast path on a CPU, also for d w.
-    out = jnp.dot(
-        x.reshape(math.prod(x.shape[:-1]), input_size).astype(compute),
-        w.astype(compute),
-        preferred_element_type=sums,
+    out = weight_product(
+        functools.partial(_product, dtype=compute),
+        x.reshape(math.prod(x.shape[:-1]), input_size),
+        w,
+        self._open_tap,
     )  # [rows, out]
     if self.with_bias:
-      b = hk.get_parameter('b', [self.output_size], dtype, jnp.zeros)
+      b = hk.get_parameter('b', [self.output_size], w.dtype, jnp.zeros)
       out += jnp.broadcast_to(b.astype(out.dtype), out.shape)
     return out.reshape(*x.shape[:-1], self.output_size)
 
+  def _weight(self, input_size: int, input_dtype: jnp.dtype) -> Array:
+    policy = active_policy(self._policy)
+    dtype = policy.param_dtype if policy else input_dtype
+    w_init = hk.initializers.TruncatedNormal(1.0 / np.sqrt(input_size))
+    return hk.get_parameter('w', [input_size, self.output_size], dtype, w_init)
 
-class LayerNorm(hk.LayerNorm):
+  def _open_tap(self, product: Product, rows: jax.ShapeDtypeStruct) -> Tap:
+    """For a loop over this layer that forms the weight's gradient after it."""
+    return open_tap(product, rows, self._weight(rows.shape[-1], rows.dtype))
+
+
+class LayerNorm(hk.Module):
   """`hk.LayerNorm` over the last axis, in float32 also for narrower inputs.
 
   Haiku's own module computes mean and variance in the dtype of its input, which
-  in bfloat16 loses up to 5 % of the result.
+  in bfloat16 loses up to 5 % of the result. Parameters: `scale` [X] of ones,
+  `offset` [X] of zeros. See `rmc_jax.ops.layer_norm`.
   """
 
-  def __init__(self, name: str | None = None):
-    super().__init__(
-        axis=-1, create_scale=True, create_offset=True, eps=1e-5, name=name
-    )
-
   def __call__(self, x: Array) -> Array:
-    return super().__call__(x.astype(jnp.promote_types(x.dtype, jnp.float32)))
+    x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    scale = hk.get_parameter('scale', x.shape[-1:], x.dtype, jnp.ones)
+    offset = hk.get_parameter('offset', x.shape[-1:], x.dtype, jnp.zeros)
+    return layer_norm(x, scale, offset)
 
 
 class MLP(hk.Module):
@@ -96,6 +107,14 @@ class MLP(hk.Module):
     for i, layer in enumerate(self._layers):
       x = layer(x if i == 0 else jax.nn.relu(x))
     return x
+
+
+def _product(x: Array, w: Array, dtype: jnp.dtype) -> Array:
+  """x W with narrow factors, summed in float32 or wider."""
+  sums = jnp.promote_types(dtype, jnp.float32)
+  return jnp.dot(
+      x.astype(dtype), w.astype(dtype), preferred_element_type=sums
+  )
 
 
 def active_policy(own: jmp.Policy | None) -> jmp.Policy | None:

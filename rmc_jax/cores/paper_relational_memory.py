@@ -208,19 +208,23 @@ class PaperRelationalMemory(ProjectedCore):
   @hk.transparent
   def _attend(self, memory: Array, input_keys_values: Array):
     """Equation (2): queries from the memory rows only."""
-    keys_values = jnp.concatenate(
-        [self._keys_values(memory), input_keys_values], axis=-2
-    )  # [..., N + I, H * (K + V)]
     (query,) = split_heads(
         self._queries(memory), self._num_heads, [self._key_size]
     )
-    key, value = split_heads(
-        keys_values, self._num_heads, [self._key_size, self._value_size]
+    # The memory's and the inputs': [..., N or I, H * (K + V)] each.
+    keys, values = zip(
+        *(
+            split_heads(
+                rows, self._num_heads, [self._key_size, self._value_size]
+            )
+            for rows in (self._keys_values(memory), input_keys_values)
+        ),
+        strict=True,
     )
     return dot_product_attention(
         query * self._key_size**-0.5,
-        key,
-        value,
+        keys,
+        values,
         compute_dtype=compute_dtype(self._policy),
     )  # [..., N, D], [..., H, N, N + I]
 

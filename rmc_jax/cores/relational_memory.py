@@ -1,5 +1,6 @@
 """The Relational Memory Core as its authors released it, in Sonnet."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import haiku as hk
@@ -185,13 +186,14 @@ class RelationalMemory(ProjectedCore):
   ) -> tuple[tuple[Array, StepTrace], Array]:
     """See base class."""
     memory, num_slots = wide(state), self._mem_slots
-    rows = _stack_rows(memory, projected.rows)  # [..., N + I, D]
+    rows = jnp.concatenate([memory, projected.rows], axis=-2)  # [..., N + I, D]
     attention = []
     for block in self._blocks:
       if block is self._blocks[0]:
-        qkv = _stack_rows(block.project(memory), projected.qkv)
+        # Wide, and known for the inputs: side by side, nowhere stacked.
+        qkv = [block.project(memory), projected.qkv]  # [..., N, F], [..., I, F]
       else:
-        qkv = block.project(rows)  # [..., N + I, F]
+        qkv = [block.project(rows)]  # [..., N + I, F]
       # The input rows are dropped after the last block: only slots ask there.
       last = block is self._blocks[-1]
       num_queries = num_slots if last else rows.shape[-2]
@@ -257,26 +259,33 @@ class _AttentionBlock(hk.Module):
     """Queries, keys and values: [..., M, D] to [..., M, F], row by row."""
     return self._qkv_norm(self._qkv(rows))
 
-  def __call__(self, rows: Array, qkv: Array, mlp: MLP) -> tuple[Array, Array]:
+  def __call__(
+      self, rows: Array, qkv: Sequence[Array], mlp: MLP
+  ) -> tuple[Array, Array]:
     """Updates the rows that ask.
 
     Args:
       rows: [..., M', D] the rows that ask, the first M' of M.
-      qkv: [..., M, F] queries, keys and values of all rows.
+      qkv: groups of [..., M_i, F], queries, keys and values of all M rows.
       mlp: the MLP that all blocks share.
 
     Returns:
       The updated rows, [..., M', D], and their weights, [..., H, M', M].
     """
-    query, key, value = split_heads(qkv, self._num_heads, self._sizes)
-    query = query[..., : rows.shape[-2], :, :] * self._query_scale
+    queries, keys, values = zip(
+        *(split_heads(group, self._num_heads, self._sizes) for group in qkv),
+        strict=True,
+    )
+    query = _first_rows(queries, rows.shape[-2]) * self._query_scale
     attended, weights = dot_product_attention(
-        query, key, value, compute_dtype=compute_dtype(self._policy)
+        query, keys, values, compute_dtype=compute_dtype(self._policy)
     )
     rows = self._attention_norm(rows + attended)
     return self._mlp_norm(rows + mlp(rows)), weights
 
 
-def _stack_rows(memory: Array, inputs: Array) -> Array:
-  """[..., N, X] above [..., I, X]."""
-  return jnp.concatenate([memory, inputs], axis=-2)
+def _first_rows(groups: Sequence[Array], num_rows: int) -> Array:
+  """The first rows of groups of [..., M_i, H, K], without stacking them all."""
+  if groups[0].shape[-3] < num_rows:
+    return jnp.concatenate(groups, axis=-3)[..., :num_rows, :, :]
+  return groups[0][..., :num_rows, :, :]

@@ -1,6 +1,7 @@
 """Multi-head dot-product attention between the rows of a memory."""
 
 from collections.abc import Sequence
+import functools
 
 import chex
 import jax
@@ -11,8 +12,8 @@ from rmc_jax.types import Array
 
 def dot_product_attention(
     query: Array,
-    key: Array,
-    value: Array,
+    keys: Sequence[Array],
+    values: Sequence[Array],
     *,
     compute_dtype: jnp.dtype | None = None,
 ) -> tuple[Array, Array]:
@@ -22,12 +23,13 @@ def dot_product_attention(
 
   for each head on its own (Santoro et al. 2018, eq. 1; the scale 1/sqrt(d_k)
   belongs to the caller, who scales `query`). Below, M is the number of rows
-  attended to.
+  attended to. They come in groups, memory and inputs, that are nowhere stacked:
+  the result is that of one group with all rows in that order.
 
   Args:
     query: [..., N, H, K], already scaled.
-    key: [..., M, H, K].
-    value: [..., M, H, V].
+    keys: groups of [..., M_i, H, K]; the M_i add up to M.
+    values: for each group [..., M_i, H, V].
     compute_dtype: dtype of the two products' factors; None leaves them as they
       are. Sums and the softmax are in float32 or wider in any case.
 
@@ -35,23 +37,28 @@ def dot_product_attention(
     The attended values with heads side by side, [..., N, H * V], and the
     attention weights, [..., H, N, M], which sum to 1 over the last axis.
   """
-  chex.assert_equal_rank([query, key, value])
-  chex.assert_equal_shape([query, key], dims=(-2, -1))
-  chex.assert_equal_shape([key, value], dims=(-3, -2))
   dtype = compute_dtype or query.dtype
   sums = jnp.promote_types(dtype, jnp.float32)
-  logits = jnp.einsum(
-      '...nhk,...mhk->...hnm',
-      query.astype(dtype),
-      key.astype(dtype),
-      preferred_element_type=sums,
-  )  # [..., H, N, M]
-  weights = jax.nn.softmax(logits)
-  attended = jnp.einsum(
-      '...hnm,...mhv->...nhv',
-      weights.astype(dtype),
-      value.astype(dtype),
-      preferred_element_type=sums,
+
+  def product(pattern, x, y):
+    return jnp.einsum(
+        pattern, x.astype(dtype), y.astype(dtype), preferred_element_type=sums
+    )
+
+  for key, value in zip(keys, values, strict=True):
+    chex.assert_equal_rank([query, key, value])
+    chex.assert_equal_shape([query, key], dims=(-2, -1))
+    chex.assert_equal_shape([key, value], dims=(-3, -2))
+  logits = [product('...nhk,...mhk->...hnm', query, key) for key in keys]
+  weights = jax.nn.softmax(jnp.concatenate(logits, axis=-1))  # [..., H, N, M]
+  groups = [key.shape[-3] for key in keys]
+  parts = jax.lax.split(weights, groups, axis=weights.ndim - 1)
+  attended = functools.reduce(
+      jnp.add,
+      (
+          product('...hnm,...mhv->...nhv', part, value)
+          for part, value in zip(parts, values, strict=True)
+      ),
   )  # [..., N, H, V]
   width = attended.shape[-2] * attended.shape[-1]  # H * V
   return attended.reshape(*attended.shape[:-2], width), weights

@@ -19,7 +19,7 @@ def make():
 
 def test_attention_equals_a_loop_over_rows_and_heads():
   query, key, value = make()
-  attended, weights = ops.dot_product_attention(query, key, value)
+  attended, weights = ops.dot_product_attention(query, [key], [value])
   assert weights.shape == (B, H, N, M)
   assert attended.shape == (B, N, H * V)
   for b in range(B):
@@ -36,25 +36,36 @@ def test_attention_equals_a_loop_over_rows_and_heads():
 
 def test_weights_mix_the_values_they_belong_to():
   query, key, value = make()
-  attended, weights = ops.dot_product_attention(query, key, value)
+  attended, weights = ops.dot_product_attention(query, [key], [value])
   mixed = np.einsum('bhnm,bmhv->bnhv', weights, value)
   np.testing.assert_allclose(
       attended, mixed.reshape(B, N, H * V), atol=5e-6  # as above
   )
 
 
+def test_groups_of_rows_are_as_one():
+  query, key, value = make()
+  whole = ops.dot_product_attention(query, [key], [value])
+  groups = [(x[:, :3], x[:, 3:4], x[:, 4:]) for x in (key, value)]
+  # Sums of M = 5 terms of order 1, in another order.
+  for got, expected in zip(
+      ops.dot_product_attention(query, *groups), whole, strict=True
+  ):
+    np.testing.assert_allclose(got, expected, atol=5e-6)
+
+
 def test_a_large_logit_does_not_overflow():
   query, key, value = make()
-  attended, weights = ops.dot_product_attention(1e4 * query, key, value)
+  attended, weights = ops.dot_product_attention(1e4 * query, [key], [value])
   assert np.isfinite(attended).all()
   assert np.isfinite(weights).all()
 
 
 def test_narrow_products_keep_a_float32_softmax():
   query, key, value = make()
-  exact, _ = ops.dot_product_attention(query, key, value)
+  exact, _ = ops.dot_product_attention(query, [key], [value])
   narrow, weights = ops.dot_product_attention(
-      query, key, value, compute_dtype=jnp.bfloat16
+      query, [key], [value], compute_dtype=jnp.bfloat16
   )
   assert (narrow.dtype, weights.dtype) == (jnp.float32, jnp.float32)
   # A bfloat16 softmax sums to 1 within 1e-3 only.
@@ -83,15 +94,15 @@ def test_split_heads_names_a_width_that_does_not_fit():
 def test_rows_and_features_that_do_not_fit_are_refused():
   query, key, value = make()
   with pytest.raises(AssertionError):
-    ops.dot_product_attention(query, key[..., :-1], value)
+    ops.dot_product_attention(query, [key[..., :-1]], [value])
   with pytest.raises(AssertionError):
-    ops.dot_product_attention(query, key, value[:, :-1])
+    ops.dot_product_attention(query, [key], [value[:, :-1]])
 
 
 def test_gradient_of_attention_by_finite_differences():
   query, key, value = make()
   jax.test_util.check_grads(
-      lambda *args: ops.dot_product_attention(*args)[0],
+      lambda q, k, v: ops.dot_product_attention(q, [k], [v])[0],
       (query, key, value),
       order=1,
       modes=['rev'],
