@@ -15,6 +15,7 @@ class Contestant(NamedTuple):
   Attributes:
     worker: its program among the workers: jax, torch or sonnet.
     variants: ways to run it; the one with the faster training step counts.
+    cpu_variants: further ones on a CPU.
     gpu_variants: further ones on a GPU.
     compared: whether it is a relational memory, which must agree with others.
     gpu: whether its environment can use one.
@@ -23,17 +24,21 @@ class Contestant(NamedTuple):
 
   worker: str
   variants: tuple[str, ...] = ('',)
+  cpu_variants: tuple[str, ...] = ()
   gpu_variants: tuple[str, ...] = ()
   compared: bool = True
   gpu: bool = True
   precisions: tuple[str, ...] = ('float32', 'tf32', 'bfloat16')
 
 
+# Under pmap, which divides the batch among as many devices as there are cores.
+PER_CORE = 'a device per core'
+
 CONTESTANTS = {
-  'rmc_jax': Contestant('jax'),
+  'rmc_jax': Contestant('jax', cpu_variants=(PER_CORE,)),
   'rmc_jax_remat': Contestant('jax'),
   # Our core in Haiku's unroll, which does everything at every step.
-  'dynamic_unroll': Contestant('jax'),
+  'dynamic_unroll': Contestant('jax', cpu_variants=(PER_CORE,)),
   'sonnet': Contestant(
     'sonnet', variants=('steps', 'loop'), gpu=False, precisions=('float32',)
   ),
@@ -44,7 +49,7 @@ CONTESTANTS = {
     gpu_variants=('unroll, CUDA graphs',),
   ),
   # As large a state; another function.
-  'hk_lstm': Contestant('jax', compared=False),
+  'hk_lstm': Contestant('jax', cpu_variants=(PER_CORE,), compared=False),
   'torch_lstm': Contestant('torch', compared=False),
 }
 

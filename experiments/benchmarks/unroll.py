@@ -28,6 +28,7 @@ from rich.table import Table
 from experiments.benchmarks import agreement
 from experiments.benchmarks import contest
 from experiments.benchmarks import machine
+from experiments.benchmarks import options as flags
 from experiments.benchmarks.contestants import command
 from experiments.benchmarks.contestants import CONTESTANTS
 from experiments.benchmarks.contestants import environment
@@ -118,9 +119,11 @@ def measure(size: Size, options: argparse.Namespace) -> dict[str, Any]:
 def _fastest(name, size, options, folder, entry, stack) -> contest.Worker:
   """Builds every variant and keeps the one with the fastest training step."""
   contestant = CONTESTANTS[name]
-  variants = contestant.variants
-  if options.device == 'gpu':
-    variants += contestant.gpu_variants
+  variants = contestant.variants + (
+      contestant.gpu_variants
+      if options.device == 'gpu'
+      else contestant.cpu_variants
+  )
   arrays = folder / f'{contestant.worker}.npz'
   if not arrays.exists():
     agreement.write(arrays, size, contestant.worker)
@@ -260,80 +263,35 @@ def _say(line: str) -> None:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-  parser = argparse.ArgumentParser(
-    prog='python -m experiments.benchmarks.unroll',
-    description='Times an unroll beside the original, its ports and LSTMs.',
+  parser = flags.parser(
+      'unroll',
+      'Times an unroll beside the original, its ports and LSTMs.',
+      SIZES,
+      ['nth_farthest'],
   )
   parser.add_argument(
-    '--sizes',
-    type=lambda names: _some_of(
-      SIZES, ','.join(SIZES) if names == 'all' else names
-    ),
-    default=['nth_farthest'],
-    help=f'of {", ".join(SIZES)}; or all (default: nth_farthest)',
+      '--contestants',
+      type=flags.some_of(CONTESTANTS),
+      default=[name for name in CONTESTANTS if name != 'rmc_jax_remat'],
+      help=f'of {", ".join(CONTESTANTS)} (default: all but rmc_jax_remat); the '
+      'first is what ratios are to',
   )
   parser.add_argument(
-    '--contestants',
-    type=lambda names: _some_of(CONTESTANTS, names),
-    default=[name for name in CONTESTANTS if name != 'rmc_jax_remat'],
-    help=f'of {", ".join(CONTESTANTS)} (default: all but rmc_jax_remat); the '
-    'first is what ratios are to',
+      '--remat', action='store_true', help='let rmc_jax_remat take part as well'
   )
   parser.add_argument(
-    '--remat', action='store_true', help='let rmc_jax_remat take part as well'
+      '--batch', type=flags.positive, help='instead of the batch of the size'
   )
   parser.add_argument(
-    '--rounds', type=_positive, default=5, help='turns of each (default: 5)'
-  )
-  parser.add_argument(
-    '--batch', type=_positive, help='instead of the batch of the size'
-  )
-  parser.add_argument(
-    '--precision',
-    choices=agreement.TOLERANCE,
-    default='float32',
-    help="of the products' factors (default: float32)",
-  )
-  parser.add_argument(
-    '--device',
-    choices=('cpu', 'gpu'),
-    default='gpu' if machine.gpu() else 'cpu',
-    help='default: a GPU where there is one',
-  )
-  parser.add_argument(
-    '--turn_seconds',
-    type=float,
-    default=1.0,
-    help='how long a turn should be; at least two steps (default: 1)',
-  )
-  parser.add_argument(
-    '--limit',
-    type=float,
-    default=300.0,
-    help='seconds after which a build or a turn counts as hung (default: 300)',
-  )
-  parser.add_argument(
-    '--output', type=pathlib.Path, help='where to write everything, as JSON'
+      '--precision',
+      choices=agreement.TOLERANCE,
+      default='float32',
+      help="of the products' factors (default: float32)",
   )
   options = parser.parse_args(arguments)
   if options.remat and 'rmc_jax_remat' not in options.contestants:
     options.contestants = [*options.contestants, 'rmc_jax_remat']
   return options
-
-
-def _some_of(known, names: str) -> list[str]:
-  for name in (chosen := names.split(',')):
-    if name not in known:
-      raise argparse.ArgumentTypeError(
-        f'there is no {name!r}; expected some of {", ".join(known)}'
-      )
-  return chosen
-
-
-def _positive(text: str) -> int:
-  if not text.isdigit() or int(text) < 1:
-    raise argparse.ArgumentTypeError(f'{text!r} is no number of at least 1')
-  return int(text)
 
 
 if __name__ == '__main__':

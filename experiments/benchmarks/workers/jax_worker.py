@@ -10,8 +10,10 @@ import jax.numpy as jnp
 import jmp
 import numpy as np
 
+from experiments.benchmarks.contestants import PER_CORE
 from experiments.benchmarks.workers import serve
 import rmc_jax
+from rmc_jax.training import parallel
 
 MATMUL_PRECISION = {
   'float32': 'highest',  # On a GPU the default is TF32.
@@ -21,9 +23,17 @@ MATMUL_PRECISION = {
 
 
 class JaxContestant(serve.Contestant):
-  """A jitted unroll; parameters, inputs and state are its arguments."""
+  """A jitted unroll; parameters, inputs and state are its arguments.
+
+  The variant 'a device per core' makes each CPU core a device of its own and
+  divides the batch among them, as training does; its forward pass alone is that
+  of the other variant.
+  """
 
   def __init__(self, request, arrays):
+    self._mapped = request['variant'] == PER_CORE
+    if self._mapped:
+      jax.config.update('jax_num_cpu_devices', request['cores'])
     if jax.default_backend() != 'cpu':
       jax.config.update(
         'jax_default_matmul_precision', MATMUL_PRECISION[request['precision']]
@@ -53,9 +63,11 @@ class JaxContestant(serve.Contestant):
 
   def build(self, what):
     """See base class."""
+    if self._mapped and what == 'train':
+      return self._build_mapped()
     function = {
-      'forward': self._forward,
-      'train': jax.value_and_grad(self._loss),
+        'forward': self._forward,
+        'train': jax.value_and_grad(self._loss),
     }[what]
     arguments = self._params, self._inputs, self._state
     start = time.perf_counter()
@@ -76,6 +88,8 @@ class JaxContestant(serve.Contestant):
     if 'forward' in self._compiled:
       arrays['outputs'] = self._compiled['forward'](*arguments)
     if 'train' in self._compiled:
+      if self._mapped:
+        arguments = self._shares
       arrays['loss'], gradients = self._compiled['train'](*arguments)
       for module, leaves in gradients.items():
         for leaf, value in leaves.items():
@@ -88,6 +102,24 @@ class JaxContestant(serve.Contestant):
     if not statistics:
       return None
     return statistics['bytes_in_use'], statistics['peak_bytes_in_use']
+
+  def _build_mapped(self):
+    """The training step under pmap, a share of the batch on each device."""
+    batch = {'inputs': self._inputs.swapaxes(0, 1), 'state': self._state}
+    self._shares = parallel.place_state(self._params), parallel.split_batch(
+        batch
+    )
+
+    def step(params, share):
+      inputs = share['inputs'].swapaxes(0, 1)  # [T, B / devices, features]
+      found = jax.value_and_grad(self._loss)(params, inputs, share['state'])
+      return jax.tree.map(lambda x: x / jax.device_count(), found)
+
+    compiled = self._compiled['train'] = parallel.parallel_sum(step)
+    start = time.perf_counter()
+    jax.block_until_ready(compiled(*self._shares))
+    facts = {'compile_seconds': time.perf_counter() - start}
+    return lambda: jax.block_until_ready(compiled(*self._shares)), facts
 
   def _loss(self, params, inputs, state):
     return jnp.mean(jnp.square(self._forward(params, inputs, state)))
