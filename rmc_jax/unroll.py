@@ -31,7 +31,7 @@ def unroll(
     treat_input_as_matrix: bool = False,
     reset: Array | None = None,
     lengths: Array | None = None,
-    remat: bool | str | Callable[..., Any] = False,
+    remat: bool | str | Callable[..., Any] | None = None,
     unroll: int = 1,
     defer_weight_gradients: bool = True,
     return_all_states: bool = False,
@@ -59,14 +59,17 @@ def unroll(
     lengths: [B] integers, () unbatched: example b ends after `lengths[b]`
       steps. From there on its state stays as it was and its outputs are zero,
       as with the `sequence_length` of TensorFlow's `dynamic_rnn`.
-    remat: recompute each step in the backward pass instead of keeping its
-      activations: memory for T states in place of T steps' work. True, a policy
-      of `jax.checkpoint_policies`, or one of REMAT_POLICIES, by name.
+    remat: what the backward pass recomputes instead of keeping it. None, for a
+      `ProjectedCore`: all but the results of products ('dots_saveable'), which
+      costs no time; for any other core as False: nothing. True: each step from
+      its state, memory for T states in place of T steps' work. Or a policy of
+      `jax.checkpoint_policies`; one of REMAT_POLICIES also by name.
     unroll: steps in one iteration of the loop, as in `hk.dynamic_unroll`.
     defer_weight_gradients: form the gradients of large weights once, after the
-      backward loop; only for a `ProjectedCore`, and not with `remat`, which is
-      there to keep less. The numbers differ by rounding. Such a gradient has no
-      forward mode (`jax.jvp`, `jax.jacfwd`), for which this must be False.
+      backward loop; only for a `ProjectedCore`, and where `remat` leaves the
+      products' factors in memory (None, False). The numbers differ by rounding.
+      Such a gradient has no forward mode (`jax.jvp`, `jax.jacfwd`), for which
+      this must be False.
     return_all_states: return the state after every step, not only the last.
     return_trace: return `(outputs, StepTrace)` in place of the outputs, each
       field with the axes of `outputs` in front; only for a `ProjectedCore`.
@@ -124,10 +127,12 @@ def unroll(
     initial_state = make_initial_state(*batch_shape or (None,))
   step = functools.partial(_controlled_step, step, initial_state)
   xs = inputs, reset, active
-  if remat:
-    step = _rematerialized(step, remat)
-  elif projected and defer_weight_gradients and not hk.running_init():
+  if projected and defer_weight_gradients and not remat:
     step, xs = _tapped(step, xs, state, time_major, num_steps)
+  if remat is None and projected:
+    remat = 'dots_saveable'
+  if remat and not hk.running_init():  # It would sort the parameters by name.
+    step = _rematerialized(step, remat)
   return hk.dynamic_unroll(
       step,
       xs,
@@ -253,6 +258,8 @@ def _select(condition, on_true, on_false):
 
 def _tapped(step, xs, state, time_major, num_steps):
   """`step` with a tap at each large weight, and what to loop over for xs."""
+  if hk.running_init():  # The weights are not there yet.
+    return step, xs
   first = jax.tree.map(lambda x: x[0] if time_major else x[:, 0], xs)
   step, taps = tap_weights(step, first, state, num_steps)
   if not time_major:

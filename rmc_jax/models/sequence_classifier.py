@@ -46,7 +46,7 @@ class SequenceClassifier(hk.Module):
         self._core,
         inputs.swapaxes(0, 1),  # [T, B, features]
         self._core.initial_state(inputs.shape[0]),
-        remat=self._remat,
+        remat=self._remat or None,
     )
     return self._read_out(outputs[-1])
 
