@@ -135,7 +135,7 @@ def _params(arrays):
   return params
 
 
-def _rmc_jax(request, inputs, state, remat=False):
+def _rmc_jax(request, inputs, state, remat=None):
   core = rmc_jax.RelationalMemory(**request['arguments'])
   outputs, _ = rmc_jax.unroll(core, inputs, state, remat=remat)
   return outputs
