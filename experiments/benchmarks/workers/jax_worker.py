@@ -31,7 +31,7 @@ class JaxContestant(serve.Contestant):
   """
 
   def __init__(self, request, arrays):
-    self._mapped = request['variant'] == PER_CORE
+    self._mapped = request.get('variant') == PER_CORE
     if self._mapped:
       jax.config.update('jax_num_cpu_devices', request['cores'])
     if jax.default_backend() != 'cpu':
