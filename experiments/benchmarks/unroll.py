@@ -48,6 +48,7 @@ _COLUMNS = (
   'differs',
 )
 _FRAMEWORKS = ('jax', 'tensorflow', 'torch')
+_TRIAL = 5  # steps, the fastest of which decides between variants
 _WIDTH = 150  # of the table, also where it is no terminal that it goes to
 
 
@@ -148,7 +149,7 @@ def _fastest(name, size, options, folder, entry, stack) -> contest.Worker:
       )
       built = worker.ask(options.limit, ask='build', what='train')
       memory = worker.ask(options.limit, ask='memory', what='train', steps=2)
-      run = worker.ask(options.limit, ask='run', what='train', steps=2)
+      run = worker.ask(options.limit, ask='run', what='train', steps=_TRIAL)
     except contest.Failed as failed:
       entry['tried'][variant] = str(failed)
       continue

@@ -26,8 +26,7 @@ class JaxContestant(serve.Contestant):
   """A jitted unroll; parameters, inputs and state are its arguments.
 
   The variant 'a device per core' makes each CPU core a device of its own and
-  divides the batch among them, as training does; its forward pass alone is that
-  of the other variant.
+  divides the batch among them, as training does.
   """
 
   def __init__(self, request, arrays):
@@ -63,8 +62,8 @@ class JaxContestant(serve.Contestant):
 
   def build(self, what):
     """See base class."""
-    if self._mapped and what == 'train':
-      return self._build_mapped()
+    if self._mapped:
+      return self._build_mapped(what)
     function = {
         'forward': self._forward,
         'train': jax.value_and_grad(self._loss),
@@ -84,12 +83,15 @@ class JaxContestant(serve.Contestant):
   def results(self):
     """See base class."""
     arguments = self._params, self._inputs, self._state
+    if self._mapped:
+      arguments = self._shares
     arrays = {}
     if 'forward' in self._compiled:
-      arrays['outputs'] = self._compiled['forward'](*arguments)
+      outputs = self._compiled['forward'](*arguments)
+      if self._mapped:  # [devices, T, B / devices, ...]
+        outputs = np.concatenate(outputs, axis=1)
+      arrays['outputs'] = outputs  # [T, B, ...]
     if 'train' in self._compiled:
-      if self._mapped:
-        arguments = self._shares
       arrays['loss'], gradients = self._compiled['train'](*arguments)
       for module, leaves in gradients.items():
         for leaf, value in leaves.items():
@@ -103,19 +105,28 @@ class JaxContestant(serve.Contestant):
       return None
     return statistics['bytes_in_use'], statistics['peak_bytes_in_use']
 
-  def _build_mapped(self):
-    """The training step under pmap, a share of the batch on each device."""
+  def _build_mapped(self, what):
+    """Under pmap, a share of the batch on each device."""
     batch = {'inputs': self._inputs.swapaxes(0, 1), 'state': self._state}
     self._shares = parallel.place_state(self._params), parallel.split_batch(
         batch
     )
 
-    def step(params, share):
-      inputs = share['inputs'].swapaxes(0, 1)  # [T, B / devices, features]
-      found = jax.value_and_grad(self._loss)(params, inputs, share['state'])
+    def on_share(function):
+      def mapped(params, share):
+        inputs = share['inputs'].swapaxes(0, 1)  # [T, B / devices, features]
+        return function(params, inputs, share['state'])
+
+      return mapped
+
+    def mean_gradients(*arguments):
+      found = jax.value_and_grad(self._loss)(*arguments)
       return jax.tree.map(lambda x: x / jax.device_count(), found)
 
-    compiled = self._compiled['train'] = parallel.parallel_sum(step)
+    compiled = self._compiled[what] = {
+        'forward': jax.pmap(on_share(self._forward), in_axes=(None, 0)),
+        'train': parallel.parallel_sum(on_share(mean_gradients)),
+    }[what]
     start = time.perf_counter()
     jax.block_until_ready(compiled(*self._shares))
     facts = {'compile_seconds': time.perf_counter() - start}

@@ -146,6 +146,25 @@ def test_contestants_on_jax_agree(monkeypatch, tmp_path, size):
   check_agreement(measured)
 
 
+def test_a_device_per_core_agrees(monkeypatch, tmp_path):
+  monkeypatch.setitem(unroll.SIZES, 'tiny', SIZE)
+  monkeypatch.setattr(unroll.machine, 'cores', lambda: SIZE.batch // 2)
+  monkeypatch.setitem(
+    unroll.CONTESTANTS,
+    'rmc_jax',
+    unroll.CONTESTANTS['rmc_jax']._replace(cpu_variants=()),
+  )
+  monkeypatch.setitem(
+    unroll.CONTESTANTS,
+    'dynamic_unroll',
+    unroll.CONTESTANTS['dynamic_unroll']._replace(
+      variants=(contestants.PER_CORE,), cpu_variants=()
+    ),
+  )
+  chosen = '--contestants=rmc_jax,dynamic_unroll'
+  check_agreement(run(tmp_path, '--sizes=tiny', chosen))
+
+
 @pytest.mark.live
 @pytest.mark.slow
 @pytest.mark.skipif(
