@@ -48,7 +48,7 @@ _COLUMNS = (
   'differs',
 )
 _FRAMEWORKS = ('jax', 'tensorflow', 'torch')
-_TRIAL = 5  # steps, the fastest of which decides between variants
+_TRIAL_ROUNDS = 3  # between the variants of one contestant
 _WIDTH = 150  # of the table, also where it is no terminal that it goes to
 
 
@@ -128,8 +128,8 @@ def _fastest(name, size, options, folder, entry, stack) -> contest.Worker:
   arrays = folder / f'{contestant.worker}.npz'
   if not arrays.exists():
     agreement.write(arrays, size, contestant.worker)
-  best = None
-  entry['tried'] = {}
+  workers, facts = {}, {}
+  entry['tried'] = tried = {}
   for variant in variants:
     worker = contest.Worker(
       command(name), environment(options.device, folder), machine.CHECKOUT
@@ -149,25 +149,38 @@ def _fastest(name, size, options, folder, entry, stack) -> contest.Worker:
       )
       built = worker.ask(options.limit, ask='build', what='train')
       memory = worker.ask(options.limit, ask='memory', what='train', steps=2)
-      run = worker.ask(options.limit, ask='run', what='train', steps=_TRIAL)
     except contest.Failed as failed:
-      entry['tried'][variant] = str(failed)
+      tried[variant] = str(failed)
       continue
-    seconds = entry['tried'][variant] = min(run['seconds'])
-    if best and seconds >= best[0]:
-      worker.stop()
-      continue
-    if best:
-      best[1].stop()
-    best = seconds, worker
-    entry['variant'] = variant
-    entry['about'] = loaded['about']
-    entry['build'] = {'train': built}
-    entry['memory_bytes'] = memory['bytes']
-  if best is None:
-    reasons = [f'{v}: {why}' if v else why for v, why in entry['tried'].items()]
+    workers[variant] = worker
+    facts[variant] = {
+      'variant': variant,
+      'about': loaded['about'],
+      'build': {'train': built},
+      'memory_bytes': memory['bytes'],
+    }
+  if len(workers) > 1:
+    # In turns as well: what slows the machine down must not decide.
+    played = contest.play(
+      workers,
+      'train',
+      rounds=_TRIAL_ROUNDS,
+      turn_seconds=options.turn_seconds,
+      limit=options.limit,
+    )
+    tried.update(played.failures)
+    for variant, seconds in played.seconds.items():
+      tried[variant] = contest.step_time(seconds).median
+    workers = {variant: workers[variant] for variant in played.seconds}
+  if not workers:
+    reasons = [f'{v}: {why}' if v else why for v, why in tried.items()]
     raise contest.Failed('; '.join(reasons))
-  return best[1]
+  best = min(workers, key=lambda variant: tried.get(variant, 0.0))
+  for variant, worker in workers.items():
+    if variant != best:
+      worker.stop()
+  entry.update(facts[best])
+  return workers[best]
 
 
 def _results(name, worker, options, folder) -> dict[str, np.ndarray]:
