@@ -9,8 +9,8 @@
 # 1.15 and dm-sonnet 1.36, untouched, where a Python 3.7 is found (on PATH, or
 # among pyenv's) and the machine is an x86-64; otherwise Python 3.11 to 3.13 with
 # TensorFlow 2 and the shims of rmc_jax/parity/reference_runner.py. Later it
-# returns at once, unless the pinned packages beside this script have changed.
-# Settings, from the environment:
+# returns at once, unless the pinned packages beside this script have changed or
+# another Python is asked for. Settings, from the environment:
 #
 #   REFERENCE_PYTHON=...   the Python for the original; 3.7, or 3.11 to 3.13
 #   RMC_PARITY_HOME=...    where the environment goes, instead of .parity
@@ -48,6 +48,12 @@ reference_python() {
     "$REFERENCE_PYTHON" -c '' ||
       fail "REFERENCE_PYTHON=$REFERENCE_PYTHON does not run"
     echo "$REFERENCE_PYTHON"
+    return
+  fi
+  # The one that the environment was made with, if there is one.
+  candidate=$(sed 's/ [0-9]* [0-9]*$//' "$state" 2>/dev/null || true)
+  if [ -n "$candidate" ] && "$candidate" -c '' 2>/dev/null; then
+    echo "$candidate"
     return
   fi
   if [ "$(uname -m)" = x86_64 ]; then
