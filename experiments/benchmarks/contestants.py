@@ -49,7 +49,7 @@ PER_CORE = 'a device per core'
 
 CONTESTANTS = {
   'rmc_jax': Contestant('jax', cpu_variants=(PER_CORE,)),
-  'rmc_jax_remat': Contestant('jax'),
+  'rmc_jax_remat': Contestant('jax', cpu_variants=(PER_CORE,)),
   # Our core in Haiku's unroll, which does everything at every step.
   'dynamic_unroll': Contestant('jax', cpu_variants=(PER_CORE,)),
   'sonnet': Contestant(
