@@ -34,4 +34,7 @@ fi
 # From any folder, and whatever that folder holds: -P keeps it off the import
 # path. `exec` hands signals straight to the trainer.
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
+# Large pages, which make training on a CPU up to a fifth faster; glibc reads this
+# when a program starts, anything else ignores it.
+export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
 exec "$root/.venv/bin/python" -P -m "experiments.$experiment.train" "$@"

@@ -19,6 +19,7 @@ def checkout(tmp_path):
     tmp_path / '.venv/bin/python',
     'echo "$PWD: $*"',
     'echo "$PYTHONPATH"',
+    'echo "$GLIBC_TUNABLES"',
     'exit 75',
   )
   for name in ('babi', 'nth_farthest'):
@@ -44,8 +45,14 @@ def test_sets_up_then_runs_the_experiment_in_place(
     'set up',
     f'{elsewhere}: -P -m experiments.{run}',
     str(checkout),
+    'glibc.malloc.hugetlb=1',
   ]
   assert out.returncode == 75
+
+
+def test_settings_of_the_allocator_that_are_there_are_kept(checkout):
+  out = train(checkout, cwd=checkout, GLIBC_TUNABLES='glibc.malloc.arena_max=3')
+  assert out.stdout.splitlines()[-1] == 'glibc.malloc.arena_max=3'
 
 
 def test_unknown_experiment_lists_those_there_are(checkout):
@@ -62,11 +69,11 @@ def test_failed_set_up_trains_nothing(checkout):
   assert (out.returncode, out.stdout) == (77, '')
 
 
-def train(checkout, *args, cwd):
+def train(checkout, *args, cwd, **environment):
   return subprocess.run(
     [checkout / 'launch/train.sh', *args],
     cwd=cwd,
-    env={'PATH': '/usr/bin:/bin'},
+    env={'PATH': '/usr/bin:/bin', **environment},
     capture_output=True,
     text=True,
     stdin=subprocess.DEVNULL,
