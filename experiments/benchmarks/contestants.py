@@ -31,8 +31,8 @@ class Contestant(NamedTuple):
   precisions: tuple[str, ...] = ('float32', 'tf32', 'bfloat16')
 
 
-# Has glibc ask the kernel for large pages, as launch/train.sh does. JAX takes the
-# memory of a step anew in each call, in small pages a fifth of some steps.
+# Has glibc ask the kernel for large pages, as launch/train.sh does. JAX takes
+# the memory of a step anew in each call: in small pages a fifth of some steps.
 LARGE_PAGES = 'glibc.malloc.hugetlb=1'
 
 # Under pmap, which divides the batch among as many devices as there are cores.
