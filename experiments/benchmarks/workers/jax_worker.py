@@ -124,7 +124,7 @@ class JaxContestant(serve.Contestant):
       return jax.tree.map(lambda x: x / jax.device_count(), found)
 
     compiled = self._compiled[what] = {
-        'forward': jax.pmap(on_share(self._forward), in_axes=(None, 0)),
+        'forward': _map_shares(on_share(self._forward), self._shares),
         'train': parallel.parallel_sum(on_share(mean_gradients)),
     }[what]
     start = time.perf_counter()
@@ -134,6 +134,23 @@ class JaxContestant(serve.Contestant):
 
   def _loss(self, params, inputs, state):
     return jnp.mean(jnp.square(self._forward(params, inputs, state)))
+
+
+def _map_shares(function, shares):
+  """What pmap is for (replicated, share of each device) -> share of each."""
+  axis = jax.P(parallel.AXIS)
+  mesh = jax.tree.leaves(shares[1])[0].sharding.mesh
+  return jax.jit(
+    jax.shard_map(
+      lambda replicated, share: function(
+        replicated, jax.tree.map(lambda x: x[0], share)
+      )[None],
+      mesh=mesh,
+      in_specs=(jax.P(), axis),
+      out_specs=axis,
+      check_vma=False,
+    )
+  )
 
 
 def _params(arrays):
