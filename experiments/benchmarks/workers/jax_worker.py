@@ -106,7 +106,7 @@ class JaxContestant(serve.Contestant):
     return statistics['bytes_in_use'], statistics['peak_bytes_in_use']
 
   def _build_mapped(self, what):
-    """Under pmap, a share of the batch on each device."""
+    """As training runs, a share of the batch on each device."""
     batch = {'inputs': self._inputs.swapaxes(0, 1), 'state': self._state}
     self._shares = parallel.place_state(self._params), parallel.split_batch(
         batch

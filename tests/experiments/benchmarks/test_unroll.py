@@ -1,5 +1,6 @@
 """Tests experiments/benchmarks/unroll.py: fakes, then the real contestants."""
 
+import dataclasses
 import json
 import pathlib
 import sys
@@ -147,8 +148,10 @@ def test_contestants_on_jax_agree(monkeypatch, tmp_path, size):
 
 
 def test_a_device_per_core_agrees(monkeypatch, tmp_path):
-  monkeypatch.setitem(unroll.SIZES, 'tiny', SIZE)
-  monkeypatch.setattr(unroll.machine, 'cores', lambda: SIZE.batch // 2)
+  # Two examples for each of three devices.
+  size = dataclasses.replace(SIZE, batch=6)
+  monkeypatch.setitem(unroll.SIZES, 'tiny', size)
+  monkeypatch.setattr(unroll.machine, 'cores', lambda: 3)
   monkeypatch.setitem(
     unroll.CONTESTANTS,
     'rmc_jax',
