@@ -45,8 +45,8 @@ def parser(
   result.add_argument(
       '--turn_seconds',
       type=float,
-      default=1.0,
-      help='how long a turn should be; at least two steps (default: 1)',
+      default=2.0,
+      help='how long a turn should be; at least two steps (default: 2)',
   )
   result.add_argument(
       '--limit',
