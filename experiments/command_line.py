@@ -26,7 +26,9 @@ import jax
 from ml_collections import config_flags
 
 from experiments import configuration
+from rmc_jax.training import cluster
 from rmc_jax.training import distributed
+from rmc_jax.training import watchdog
 from rmc_jax.training.exit_codes import ConfigurationError
 from rmc_jax.training.exit_codes import Diverged
 from rmc_jax.training.exit_codes import DONE
@@ -127,6 +129,17 @@ def _define_flags(
   flags.DEFINE_integer(
       'process_id', None, 'Which of them this is, from 0.', lower_bound=0
   )
+  flags.DEFINE_enum(
+      'cluster', 'auto', ['auto', 'none'],
+      'auto: join the job of Slurm, Open MPI, a Cloud TPU or Kubernetes that '
+      'this process was started in. none: only what the three flags say.',
+  )
+  flags.DEFINE_float(
+      'watchdog_seconds', 1800.0,
+      'End the process, with all its stacks in the log, if for so long no call '
+      'of the update, evaluation or checkpoint comes to its end; 0: never.',
+      lower_bound=0.0,
+  )
   flags.DEFINE_integer(
       'cpu_devices', None,
       'Devices that the CPU counts as, where it is what trains. Default: one '
@@ -193,9 +206,11 @@ def _run(
   configuration.check_workdir(workdir, text)
   _set_up_devices()
   try:
+    distributed.check_same('configuration', text)
     if distributed.is_primary():
       configuration.save(workdir, text)
-    train(config, workdir)
+    with watchdog.watch(FLAGS.watchdog_seconds or None):
+      train(config, workdir)
   except (Preempted, Diverged, ConfigurationError):
     raise
   except Exception:
@@ -225,8 +240,10 @@ def _set_up_devices() -> None:
       name: FLAGS[name].value
       for name in ('coordinator_address', 'num_processes', 'process_id')
   }
+  detect = FLAGS.cluster == 'auto'
   missing = [f'--{name}' for name, value in job.items() if value is None]
-  if 0 < len(missing) < len(job):
+  detected = cluster.find(os.environ) if detect and missing else None
+  if 0 < len(missing) < len(job) and detected is None:
     raise ConfigurationError(
         f'A job of several processes needs {", ".join(missing)} too.'
     )
@@ -238,10 +255,14 @@ def _set_up_devices() -> None:
       and 'xla_force_host_platform_device_count' not in environment
   ):
     jax.config.update(
-        'jax_num_cpu_devices', default_cpu_devices() if missing else 1
+        'jax_num_cpu_devices',
+        default_cpu_devices() if missing and detected is None else 1,
     )
   distributed.initialize(
-      job['coordinator_address'], job['num_processes'], job['process_id']
+      job['coordinator_address'],
+      job['num_processes'],
+      job['process_id'],
+      detect=detect,
   )
 
 

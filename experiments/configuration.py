@@ -19,12 +19,12 @@ from rmc_jax.training import whole_file
 from rmc_jax.training.exit_codes import ConfigurationError
 
 FILE_NAME = 'config.json'
-# Fields, by the last part of their path, that say how far and how often and
-# not what is trained: a run may be resumed with others.
-MAY_CHANGE = (
+# Fields, by a part of their path, that say how far, how often and what to do in
+# trouble, and not what is trained: a run may be resumed with others.
+MAY_CHANGE = {
     'num_steps', 'log_every', 'eval_every', 'checkpoint_every',
-    'keep_checkpoints',
-)
+    'keep_checkpoints', 'check_replicas_every', 'nonfinite',
+}
 
 
 def with_preset(
@@ -132,7 +132,7 @@ def check_workdir(workdir: pathlib.Path, text: str) -> None:
       f'{now.get(name, "absent")} now'
       for name in sorted(before.keys() | now.keys())
       if before.get(name, ...) != now.get(name, ...)
-      and name.rpartition('.')[2] not in MAY_CHANGE
+      and MAY_CHANGE.isdisjoint(name.split('.'))
   ]
   if lines:
     raise ConfigurationError(

@@ -60,6 +60,10 @@ class Config:
   eval_every: int = 1000
   checkpoint_every: int = 1000
   keep_checkpoints: int = 3
+  check_replicas_every: int = 1000
+  nonfinite: training.NonfiniteConfig = dataclasses.field(
+      default_factory=training.NonfiniteConfig
+  )
   updates_per_call: int = 20  # updates made on the devices at a time
 
   def validate(self) -> None:
@@ -162,6 +166,8 @@ def train(config: Config, workdir: pathlib.Path) -> None:
       eval_every=config.eval_every,
       checkpoint_every=config.checkpoint_every,
       keep_checkpoints=config.keep_checkpoints,
+      check_replicas_every=config.check_replicas_every,
+      nonfinite=config.nonfinite,
   )
   if distributed.is_primary():
     if config.core.name in ATTENDING:

@@ -3,6 +3,7 @@
 from rmc_jax.training.evaluate import make_evaluate
 from rmc_jax.training.evaluate import make_evaluate_generated
 from rmc_jax.training.loop import train
+from rmc_jax.training.nonfinite import NonfiniteConfig
 from rmc_jax.training.optimizer import make_optimizer
 from rmc_jax.training.optimizer import make_schedule
 from rmc_jax.training.optimizer import OptimizerConfig
@@ -14,6 +15,7 @@ from rmc_jax.training.update import make_update
 
 __all__ = [
     'LossAux',
+    'NonfiniteConfig',
     'OptimizerConfig',
     'TrainState',
     'count_parameters',

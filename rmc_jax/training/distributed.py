@@ -1,7 +1,14 @@
 """The processes of a job: joining it, leaving it, and who writes the files."""
 
-import jax
+import hashlib
+import os
+from typing import Any
 
+import jax
+from jax.experimental import multihost_utils
+import numpy as np
+
+from rmc_jax.training import cluster
 from rmc_jax.training.exit_codes import ConfigurationError
 
 
@@ -10,6 +17,7 @@ def initialize(
     process_count: int | None = None,
     process_id: int | None = None,
     *,
+    detect: bool = False,
     local_device_ids: list[int] | None = None,
     initialization_timeout: int = 300,
     heartbeat_timeout: int = 100,
@@ -17,17 +25,19 @@ def initialize(
 ) -> None:
   """Joins the job. Call it before anything else touches a device.
 
-  With none of the first three this is a job of one process and nothing is done.
-  With them it blocks until all processes have come. JAX then takes over
-  SIGTERM: the process goes on, and
+  With none of the first three this is a job of one process and nothing is done,
+  unless `detect` finds another. In a job it blocks until all have come. JAX
+  then takes over SIGTERM: the process goes on, and
   `multihost_utils.reached_preemption_sync_point` reports the signal.
 
   Args:
     coordinator_address: host:port of process 0, the same for all.
     process_count: processes in the job.
     process_id: 0 to process_count - 1, each once.
+    detect: take what is not given from Slurm, Open MPI, a Cloud TPU or
+      Kubernetes, where one of them started this process.
     local_device_ids: the devices of this host that this process uses; None for
-      all it can see.
+      all it can see, in a detected job for its share of them.
     initialization_timeout: seconds to wait for the others; after them JAX
       aborts the process (exit code 134), which cannot be caught.
     heartbeat_timeout: seconds after which a silent process counts as dead. A
@@ -38,6 +48,29 @@ def initialize(
   Raises:
     ConfigurationError: some of the three but not all, or one out of range.
   """
+  timeouts: dict[str, Any] = {
+      'initialization_timeout': initialization_timeout,
+      'heartbeat_timeout_seconds': heartbeat_timeout,
+      'shutdown_timeout_seconds': shutdown_timeout,
+  }
+  place = cluster.find(os.environ) if detect else None
+  if place is not None and process_count is None and process_id is None:
+    if local_device_ids is None:
+      local_device_ids = cluster.local_devices(place, os.environ)
+    if coordinator_address is None and place.method == 'deactivate':
+      raise ConfigurationError(
+          f'{place.name} does not say where process 0 is. Give '
+          '--coordinator_address=HOST:PORT, the same for all processes.'
+      )
+    jax.distributed.initialize(
+        coordinator_address,
+        place.process_count,
+        place.process_id,
+        local_device_ids=local_device_ids,
+        cluster_detection_method=place.method,
+        **timeouts,
+    )
+    return
   given = {
       'coordinator_address': coordinator_address,
       'process_count': process_count,
@@ -73,10 +106,33 @@ def initialize(
       process_count,
       process_id,
       local_device_ids=local_device_ids,
-      initialization_timeout=initialization_timeout,
-      heartbeat_timeout_seconds=heartbeat_timeout,
-      shutdown_timeout_seconds=shutdown_timeout,
+      **timeouts,
   )
+
+
+def check_same(name: str, text: str) -> None:
+  """Refuses processes that were started with different settings.
+
+  Args:
+    name: what the text is, for the message.
+    text: must be the same in every process; all of them call this.
+
+  Raises:
+    ConfigurationError: in all processes, with the numbers of those that differ
+      from process 0.
+  """
+  if jax.process_count() == 1:
+    return
+  digest = hashlib.sha256(text.encode()).digest()
+  seen = multihost_utils.process_allgather(np.frombuffer(digest, np.uint8))
+  if differing := [
+      index for index, other in enumerate(seen) if np.any(other != seen[0])
+  ]:
+    raise ConfigurationError(
+        f'The {name} is not the same in all processes of the job: '
+        f'{", ".join(map(str, differing))} of {len(seen)} differ from process '
+        '0. Start all of them with the same flags and the same code.'
+    )
 
 
 def shutdown() -> None:

@@ -8,21 +8,29 @@ XLA_FLAGS=--xla_gpu_deterministic_ops=true, without which it adds in any order.
 
 from collections import deque
 from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextlib import nullcontext
+from contextlib import suppress
 import pathlib
 
 import jax
+import numpy as np
 
 from rmc_jax import metrics as metrics_lib
 from rmc_jax.metrics import SumsAndCounts
 from rmc_jax.training import distributed
+from rmc_jax.training import goodput
 from rmc_jax.training import lock
 from rmc_jax.training import parallel
+from rmc_jax.training import watchdog
 from rmc_jax.training.checkpoint import Checkpointer
 from rmc_jax.training.exit_codes import ConfigurationError
 from rmc_jax.training.exit_codes import Diverged
 from rmc_jax.training.exit_codes import Preempted
 from rmc_jax.training.log import MetricsLog
+from rmc_jax.training.nonfinite import NonfiniteConfig
+from rmc_jax.training.nonfinite import Streak
 from rmc_jax.training.preemption import Preemption
 from rmc_jax.training.progress import Progress
 from rmc_jax.training.progress import say
@@ -45,6 +53,8 @@ def train(
     eval_every: int = 1000,
     checkpoint_every: int = 1000,
     keep_checkpoints: int = 3,
+    check_replicas_every: int = 1000,
+    nonfinite: NonfiniteConfig | None = None,
     devices: parallel.Devices = None,
 ) -> TrainState:
   """Trains to `num_steps` updates, from the newest good checkpoint if any.
@@ -71,6 +81,9 @@ def train(
     eval_every: updates between evaluations.
     checkpoint_every: updates between checkpoints.
     keep_checkpoints: how many of the newest to keep.
+    check_replicas_every: updates between checks that all devices still hold the
+      same state; it is checked before each checkpoint too.
+    nonfinite: what is done about updates that are not finite; None: stop.
     devices: as in `parallel`.
 
   Returns:
@@ -78,8 +91,9 @@ def train(
 
   Raises:
     Preempted: a signal asked to stop; the state is saved.
-    Diverged: an update was not finite and was left out; the metrics are saved,
-      and the state too unless all updates of the call were so.
+    Diverged: `nonfinite` says to end the run. The metrics are saved; where the
+      first bad update ends it the state is too, unless the whole call was bad.
+    RuntimeError: the devices no longer hold the same state.
     ConfigurationError: numbers that do not go together, or a workdir of another
       run or in which another process is training.
     SaveFailed: a checkpoint could not be written.
@@ -88,9 +102,13 @@ def train(
       log_every=log_every,
       eval_every=eval_every,
       checkpoint_every=checkpoint_every,
+      check_replicas_every=check_replicas_every,
       num_steps=num_steps,
       updates_per_call=updates_per_call,
   )
+  started = goodput.start_of_work()
+  nonfinite = NonfiniteConfig() if nonfinite is None else nonfinite
+  streak = Streak(nonfinite, updates_per_call)
   workdir = pathlib.Path(workdir)
   held = lock.hold(workdir) if distributed.is_primary() else nullcontext()
   with (
@@ -116,30 +134,38 @@ def train(
       return step // every > before // every or step == num_steps
 
     in_flight, means = deque(), {}
-    with _Report(workdir, step, num_steps) as report:
+    saved, rolled_back_to = step, None
+    with _Report(workdir, step, num_steps, started) as report:
+      report.spend('compile')
       while step < num_steps:
         batch = None
         if batch_at is not None:
-          batch = parallel.split_batch(batch_at(step), devices)
+          with report.spending('data'):
+            batch = parallel.split_batch(_batch(batch_at, step), devices)
         state, metrics = update(state, batch)
         before, step = step, step + updates_per_call
         in_flight.append((step, metrics))
 
         stop = preemption.requested()
+        # A state that got nowhere would only push out a good checkpoint.
         save = stop or due(checkpoint_every)
-        settle = save or due(log_every) or due(eval_every)
+        check = save or due(check_replicas_every)
+        settle = check or due(log_every) or due(eval_every)
         bad = {}
         while len(in_flight) > (0 if settle or bad else _calls_ahead()):
           at, metrics = in_flight.popleft()
           means = metrics_lib.divide(metrics)
+          streak.count(means)
           if means['nonfinite'] > 0:
             bad[at] = means
-        if bad:
+        report.spend('step')
+        watchdog.beat()
+        if bad and nonfinite.action == 'stop':
           for at, bad_means in bad.items():
             report.record(at, bad_means, None)
           if step not in bad and due(log_every):
             report.record(step, means, None)
-          report.sync()
+          report.sync(step)
           # A state that got nowhere would only push out a good checkpoint.
           progress = any(each['nonfinite'] < 1 for each in bad.values())
           if progress:
@@ -148,30 +174,65 @@ def train(
           raise Diverged(
               _describe_bad(bad, updates_per_call, progress, workdir)
           )
+        if bad:
+          report.warn(_count_bad(bad, updates_per_call))
+        if check and jax.device_count() > 1:
+          parallel.assert_replicated(state, devices)
         evaluation = None
         if evaluate is not None and due(eval_every):
-          evaluation = metrics_lib.divide(evaluate(state))
+          with report.spending('evaluation'):
+            evaluation = metrics_lib.divide(evaluate(state))
+          watchdog.beat()
         report.record(step, means if due(log_every) else None, evaluation)
+        # Inside a streak nothing is saved, so that a start from before it comes
+        # to the same end.
+        save = save and (streak.length == 0 or step == num_steps)
         if save:
-          report.sync()  # First, so that no checkpoint is ahead of the log.
-          saver.save(step, state)
+          with report.spending('checkpoint'):
+            # First, so that no checkpoint is ahead of the log.
+            report.sync(step)
+            saver.save(step, state)
+          saved = step
+          report.saved(step)
+          watchdog.beat()
         saver.poll()
         if stop and step < num_steps:
           saver.wait()
+          report.finish(step)
           raise Preempted(
-              f'Stopped at step {step} of {num_steps}; everything is saved in '
-              f'{workdir}. The same command goes on from there.'
+              f'Stopped at step {step} of {num_steps}; everything up to step '
+              f'{saved} is saved in {workdir}. The same command goes on from '
+              'there.'
           )
+        if nonfinite.action != 'stop' and streak.broken:
+          report.sync(step)
+          saver.wait()
+          streak.give_up_or_go_on(step, saved, rolled_back_to)
+          state = _roll_back(saver, init, step, devices)
+          rolled_back_to = saved
+          report.warn(
+              f'No update was finite for {nonfinite.patience} calls up to step '
+              f'{step}: going on with the weights of step {saved}.'
+          )
+      report.spend('checkpoint')
+      saver.wait()
+      report.finish(step)
       return state
 
 
 class _Report:
-  """The log and the progress of the primary process; silent in the others."""
+  """Log, ledger and progress of the primary process; silent in the others."""
 
-  def __init__(self, workdir: pathlib.Path, step: int, num_steps: int):
+  def __init__(
+      self, workdir: pathlib.Path, step: int, num_steps: int, started: float
+  ):
     self._sinks = None
+    self._workdir, self._step = workdir, step
     if distributed.is_primary():
-      self._sinks = MetricsLog(workdir, step), Progress(step, num_steps)
+      self._log = MetricsLog(workdir, step)
+      self._progress = Progress(step, num_steps)
+      self._ledger = goodput.Ledger(workdir, step, started=started)
+      self._sinks = self._log, self._progress
       if step:
         say(f'{workdir}: going on from step {step} of {num_steps}.')
 
@@ -179,9 +240,13 @@ class _Report:
     return self
 
   def __exit__(self, *exception) -> None:
-    if self._sinks is not None:
-      for sink in self._sinks:
-        sink.close()
+    if self._sinks is None:
+      return
+    # Where the disk is full, that is what the caller has to hear of.
+    with suppress(OSError):
+      self._ledger.write(self._step)
+    for sink in self._sinks:
+      sink.close()
 
   def record(
       self,
@@ -192,15 +257,74 @@ class _Report:
     """Tells of every call; a line is written where there is something in it."""
     if self._sinks is None:
       return
-    log, progress = self._sinks
+    self._step = step
     if train is not None or evaluation is not None:
-      log.write(step, train, evaluation)
-    progress.update(step, train, evaluation)
+      self._log.write(step, train, evaluation)
+      self._ledger.write(step)
+    self._progress.update(step, train, evaluation)
 
-  def sync(self) -> None:
-    """Puts the log on the disk."""
+  def warn(self, line: str) -> None:
+    """Prints what somebody should know of."""
     if self._sinks is not None:
-      self._sinks[0].sync()
+      say(line)
+
+  def spend(self, kind: str) -> None:
+    """From here on time is spent on `kind`; see `goodput.KINDS`."""
+    if self._sinks is not None:
+      self._ledger.enter(kind)
+
+  @contextmanager
+  def spending(self, kind: str) -> Iterator[None]:
+    """Within it time is spent on `kind`, and then as before."""
+    if self._sinks is None:
+      yield
+      return
+    before = self._ledger.enter(kind)
+    try:
+      yield
+    finally:
+      self._ledger.enter(before)
+
+  def saved(self, step: int) -> None:
+    """Tells that a checkpoint of `step` is on its way."""
+    if self._sinks is not None:
+      self._ledger.saved(step)
+
+  def sync(self, step: int) -> None:
+    """Puts the log and the ledger on the disk."""
+    if self._sinks is not None:
+      self._log.sync()
+      self._ledger.write(step)
+
+  def finish(self, step: int) -> None:
+    """As `sync`, and says what the wall time of all starts went into."""
+    self.sync(step)
+    if self._sinks is not None:
+      self._progress.close()  # Else it would be drawn over the sentence.
+      starts = goodput.read_ledger(self._workdir)
+      say(goodput.describe(goodput.summarize(starts)))
+
+
+def _batch(batch_at: Callable[[int], ArrayTree], step: int) -> ArrayTree:
+  try:
+    return batch_at(step)
+  except Exception as error:
+    error.add_note(f'This was the batch of step {step}.')
+    raise
+
+
+def _roll_back(
+    saver: Checkpointer,
+    init: Callable[[], TrainState],
+    step: int,
+    devices: parallel.Devices,
+) -> TrainState:
+  """The newest good state, with the step of now: the data go on from here."""
+  restored = saver.restore(jax.eval_shape(init))
+  _, state = (0, init()) if restored is None else restored
+  return parallel.place_state(
+      state._replace(step=np.asarray(step, np.int32)), devices
+  )
 
 
 def _calls_ahead() -> int:
@@ -211,6 +335,14 @@ def _calls_ahead() -> int:
   lock up several processes.
   """
   return 0 if jax.default_backend() == 'cpu' else 1
+
+
+def _count_bad(bad: dict[int, dict[str, float]], updates: int) -> str:
+  count = sum(round(means['nonfinite'] * updates) for means in bad.values())
+  return (
+      f'Step {max(bad)}: {count} of the last {len(bad) * updates} updates were '
+      'not finite and were left out.'
+  )
 
 
 def _describe_bad(

@@ -1,4 +1,4 @@
-"""The devices: placing, splitting, mapping over them, checking the replicas.
+"""The devices: placing, splitting, mapping, adding up, checking the replicas.
 
 This is the only file that says `jax.pmap`, and `_replicated_map` the only
 function. Everything mapped has one shape: a replicated tree and this device's
@@ -18,6 +18,7 @@ from typing import Any
 from typing import TypeAlias
 
 import jax
+from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import NamedSharding
@@ -134,7 +135,7 @@ def parallel_sum(
     `batch` comes from `split_batch`. Raises ValueError where they do not.
   """
   mapped = _replicated_map(
-      lambda replicated, share: jax.lax.psum(fn(replicated, share), AXIS),
+      lambda replicated, share: psum(fn(replicated, share)),
       devices,
       donate=False,
   )
@@ -146,6 +147,25 @@ def parallel_sum(
     return mapped(replicated, batch)
 
   return total
+
+
+def psum(tree: ArrayTree) -> ArrayTree:
+  """Adds up a tree over the devices of the job; for inside a mapping.
+
+  Processes on CPUs exchange array after array, each at the price of a round
+  trip, so there all arrays of one dtype go as one. XLA does so by itself for
+  accelerators, and within a process there is nothing to gain.
+  """
+  if jax.process_count() == 1 or jax.default_backend() != 'cpu':
+    return jax.lax.psum(tree, AXIS)
+  leaves, structure = jax.tree.flatten(tree)
+  for dtype in dict.fromkeys(jnp.result_type(leaf) for leaf in leaves):
+    places = [i for i, x in enumerate(leaves) if jnp.result_type(x) == dtype]
+    packed, unpack = ravel_pytree([leaves[i] for i in places])
+    totals = unpack(jax.lax.psum(packed, AXIS))
+    for i, total in zip(places, totals, strict=True):
+      leaves[i] = total
+  return jax.tree.unflatten(structure, leaves)
 
 
 def per_device_batch_size(
@@ -234,8 +254,9 @@ def _replicated_map(
   On one process the same thing without pmap is
   `jit(shard_map(f, mesh=mesh, in_specs=(P(), P(AXIS)), out_specs=P(),
   check_vma=False), donate_argnums=(0,))`, f first dropping the unit axis of its
-  share; on several, `_local_sharding` would give way to the sharding over the
-  devices of all processes. Nothing outside this file would change.
+  share; on several, `_local_sharding`, `split_batch` and `place_state` would
+  make arrays over the devices of all processes. Nothing outside this file would
+  change.
   """
   return jax.pmap(
       fn,

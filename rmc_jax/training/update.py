@@ -146,8 +146,8 @@ def make_step(
         state.params, state.network_state, key, batch
     )
     _check_metric_names(aux.metrics)
-    loss, weight, gradients, metrics = jax.lax.psum(
-        (loss, aux.weight, gradients, dict(aux.metrics)), parallel.AXIS
+    loss, weight, gradients, metrics = parallel.psum(
+        (loss, aux.weight, gradients, dict(aux.metrics))
     )
     gradients = jax.tree.map(lambda g: g / weight, gradients)
     gradient_norm = optax.tree.norm(gradients)

@@ -12,8 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rmc_jax.training import goodput
 from rmc_jax.training import loop
 from rmc_jax.training import manifest
+from rmc_jax.training import parallel
 from rmc_jax.training.checkpoint import Checkpointer
 from rmc_jax.training.checkpoint import StructureMismatch
 from rmc_jax.training.exit_codes import ConfigurationError
@@ -21,8 +23,10 @@ from rmc_jax.training.exit_codes import Diverged
 from rmc_jax.training.exit_codes import Preempted
 from rmc_jax.training.log import FILE_NAME
 from rmc_jax.training.log import read_metrics
+from rmc_jax.training.nonfinite import NonfiniteConfig
 from tests.training import jobs
 from tests.training import toy_regression as toy
+from tests.training.replicas import with_flipped_bit
 
 
 def bits(tree):
@@ -250,6 +254,126 @@ def test_the_line_of_a_call_ahead_of_a_bad_one_is_written(
   ]
 
 
+def bad_batches(*steps):
+  """The toy's batches from the host, those of `steps` not finite."""
+
+  def batch_at(step):
+    batch = toy.batch_at(step)
+    return batch | {'y': batch['y'] * np.nan} if step in steps else batch
+
+  return batch_at
+
+
+def run_from_host(workdir, **changes):
+  arguments = {
+      'update': toy.host_update(),
+      'updates_per_call': 1,
+      'num_steps': 20,
+      'log_every': 1,
+      'checkpoint_every': 5,
+  }
+  return toy.run(workdir, **(arguments | changes))
+
+
+def from_host(steps, state=None, start=0):
+  """The state after these updates, without the loop."""
+  state = parallel.place_state(toy.init() if state is None else state)
+  for step in range(start, start + steps):
+    batch = parallel.split_batch(toy.batch_at(step))
+    state, _ = toy.host_update()(state, batch)
+  return state
+
+
+def test_skipping_goes_on_and_counts(tmp_path, capsys):
+  skip = NonfiniteConfig('skip', patience=3)
+  state = run_from_host(
+      tmp_path, nonfinite=skip, batch_at=bad_batches(8, 9, 11)
+  )
+  assert state.step == 20
+  shares = [line['train']['nonfinite'] for line in metrics_of(tmp_path)]
+  assert [step for step, share in enumerate(shares) if share] == [8, 9, 11]
+  # What was left out left no trace: it is as if those steps had been jumped.
+  wanted = from_host(8)
+  wanted = wanted._replace(step=wanted.step + 2)
+  wanted = from_host(1, wanted, start=10)
+  wanted = wanted._replace(step=wanted.step + 1)
+  wanted = from_host(8, wanted, start=12)
+  assert bits(state) == bits(wanted)
+  assert 'Step 9: 1 of the last 1 updates were not' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('crash_at', [None, 14, 17])
+def test_rolling_back_goes_on_with_the_data_that_come_next(
+    tmp_path, crash_at, capsys
+):
+  bad = bad_batches(12, 13, 14)
+
+  def batch_at(step):
+    nonlocal crash_at
+    if step == crash_at:
+      crash_at = None
+      raise KeyError('a crash')
+    return bad(step)
+
+  arguments = {
+      'nonfinite': NonfiniteConfig('roll_back', patience=3),
+      'batch_at': batch_at,
+  }
+  if crash_at is not None:
+    with pytest.raises(KeyError, match='a crash'):
+      run_from_host(tmp_path, **arguments)
+  state = run_from_host(tmp_path, **arguments)
+  wanted = from_host(10)
+  wanted = wanted._replace(step=wanted.step + 5)
+  wanted = from_host(5, wanted, start=15)
+  assert bits(state) == bits(wanted)
+  assert 'going on with the weights of step 10' in capsys.readouterr().out
+
+
+def test_rolling_back_to_the_same_checkpoint_again_ends_the_run(tmp_path):
+  arguments = {
+      'nonfinite': NonfiniteConfig('roll_back', patience=2),
+      'batch_at': bad_batches(*range(11, 20)),
+  }
+  with pytest.raises(Diverged, match='up to step 15, and so it was after goin'):
+    run_from_host(tmp_path, **arguments)
+
+
+def test_replicas_that_come_apart_end_the_run_before_the_next_checkpoint(
+    tmp_path,
+):
+  def update(state, batch=None):
+    state, metrics = toy.update()(state, batch)
+    if int(state.step) == 22:
+      params = state.params['linear']
+      flipped = with_flipped_bit(params['w'], replica=2)
+      params = {'linear': params | {'w': flipped}}
+      state = state._replace(params=params)
+    return state, metrics
+
+  with pytest.raises(RuntimeError, match="These leaves differ: .*params.*'w'"):
+    toy.run(tmp_path, update=update, check_replicas_every=6)
+  assert metrics_of(tmp_path)[-1]['step'] == 22
+  names = {p.name for p in (tmp_path / 'checkpoints').iterdir()}
+  assert names == {'10', '20'}
+
+
+def test_the_ledger_adds_up(tmp_path):
+  before = time.time()
+  toy.run(tmp_path, num_steps=20)
+  toy.run(tmp_path, num_steps=40)
+  wall = time.time() - before
+  starts = goodput.read_ledger(tmp_path)
+  assert [(s['from_step'], s['step']) for s in starts] == [(0, 20), (20, 40)]
+  total = goodput.summarize(starts)
+  # The first start may have begun with the process.
+  total['start'] -= max(0.0, before - starts[0]['since'])
+  assert sum(total.values()) == pytest.approx(wall, rel=0.02, abs=0.1)
+  assert total['lost'] == 0
+  for kind in ('start', 'compile', 'step', 'evaluation', 'checkpoint'):
+    assert total[kind] > 0, kind
+
+
 def test_diverging_at_every_start_keeps_what_was_good(tmp_path, capsys):
   update = toy.update(loss_fn=loss_that_is_nan_at(24))
   for start in range(5):
@@ -291,26 +415,6 @@ def test_a_second_trainer_in_the_workdir_is_refused(tmp_path, uninterrupted):
     return toy.update()(state, batch)
 
   state = toy.run(tmp_path, update=update)
-  assert bits(state) == bits(uninterrupted[0])
-  assert metrics_of(tmp_path) == metrics_of(uninterrupted[1])
-
-
-def test_a_flipped_byte_makes_the_run_go_on_from_the_checkpoint_before(
-    tmp_path, uninterrupted, capsys
-):
-  with pytest.raises(Preempted):
-    toy.run(tmp_path, update=signal_before(24))
-  newest = tmp_path / 'checkpoints' / '26'
-  largest = max(
-      (path for path in newest.rglob('*') if path.is_file()),
-      key=lambda path: path.stat().st_size,
-  )
-  content = bytearray(largest.read_bytes())
-  content[len(content) // 2] ^= 1
-  largest.write_bytes(content)
-  capsys.readouterr()
-  state = toy.run(tmp_path)
-  assert resumed_at(capsys.readouterr().out) == 20
   assert bits(state) == bits(uninterrupted[0])
   assert metrics_of(tmp_path) == metrics_of(uninterrupted[1])
 
@@ -361,32 +465,3 @@ def test_killed_again_and_again_is_bit_equal(
   assert resumed_at(capsys.readouterr().out) == 20
   assert bits(state) == bits(uninterrupted[0])
   assert metrics_of(workdir) == metrics_of(uninterrupted[1])
-
-
-@pytest.mark.slow
-@pytest.mark.multiprocess
-def test_one_of_two_processes_asked_to_stop_stops_both(tmp_path):
-  def run_job(name, *moments):
-    # One device each: more can lock up on a small machine.
-    ended = train_toy(tmp_path / name, *moments, step=8, devices=1)
-    return [code for code, _ in ended], [said for _, said in ended]
-
-  codes, said = run_job('once', 'never', 'never')
-  assert codes == [0, 0], said
-  codes, said = run_job('twice', 'never', 'sigterm')
-  assert codes == [75, 75], said
-  (stopped,) = {
-      int(re.search(r'Stopped at step (\d+) of 40', each)[1]) for each in said
-  }
-  assert 8 < stopped < 40
-  codes, said = run_job('twice', 'never', 'never')
-  assert codes == [0, 0], said
-  # The first one speaks for both.
-  assert [resumed_at(each) for each in said] == [stopped, None]
-  assert metrics_of(tmp_path / 'twice') == metrics_of(tmp_path / 'once')
-  states = []
-  for name in ('once', 'twice'):
-    with Checkpointer(tmp_path / name / 'checkpoints') as saver:
-      states.append(saver.restore(jax.eval_shape(toy.init))[1])
-  assert states[0].step == states[1].step == 40
-  assert bits(states[0]) == bits(states[1])

@@ -1,5 +1,6 @@
 """Tests rmc_jax/training/parallel.py on four CPU devices."""
 
+import chex
 import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
@@ -10,6 +11,7 @@ import pytest
 from rmc_jax.training import parallel
 from rmc_jax.training.exit_codes import ConfigurationError
 from rmc_jax.training.state import create_state
+from tests.training.replicas import with_flipped_bit
 
 
 def make_state(key=None):
@@ -41,19 +43,6 @@ def buffer_pointers(tree):
       for array in arrays
       for shard in array.addressable_shards
   ]
-
-
-def with_flipped_bit(array, replica):
-  """The replicated array with the lowest bit of one replica's element 1 off."""
-  shards = []
-  for i, shard in enumerate(array.addressable_shards):
-    words = np.array(shard.data)
-    if i == replica:
-      words.reshape(-1).view(f'u{words.itemsize}')[1] ^= 1
-    shards.append(jax.device_put(words, shard.device))
-  return jax.make_array_from_single_device_arrays(
-      array.shape, array.sharding, shards
-  )
 
 
 @pytest.mark.parametrize('num_devices', [1, 4])
@@ -206,3 +195,29 @@ def test_sums_run_over_devices():
   )
   assert result['sum'] == 2 * 66
   assert isinstance(result['sum'].sharding, NamedSharding)
+
+
+@pytest.mark.parametrize('processes', [1, 2])
+def test_psum_adds_up_every_leaf_whatever_its_dtype(monkeypatch, processes):
+  monkeypatch.setattr(parallel.jax, 'process_count', lambda: processes)
+  devices = jax.device_count()
+  share = {
+      'large': 2**24 + 1 + np.arange(devices, dtype=np.int32)[:, None],
+      'a': np.arange(devices * 6, dtype=np.float32).reshape(devices, 2, 3),
+      'b': [np.full((devices,), 0.5, np.float32)],
+      'half': np.ones((devices, 5), jnp.bfloat16),
+  }
+  total = jax.jit(
+      jax.shard_map(
+          lambda x: parallel.psum(jax.tree.map(lambda leaf: leaf[0], x)),
+          mesh=jax.sharding.Mesh(np.array(jax.devices()), (parallel.AXIS,)),
+          in_specs=jax.P(parallel.AXIS),
+          out_specs=jax.P(),
+          check_vma=False,
+      )
+  )
+  chex.assert_trees_all_equal(
+      total(share), jax.tree.map(lambda leaf: leaf.sum(0, leaf.dtype), share)
+  )
+  exchanges = total.lower(share).as_text().count('all_reduce')
+  assert exchanges == (4 if processes == 1 else 3)  # Leaves, dtypes.

@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import threading
-import time
 
 from rmc_jax.training import distributed
 from rmc_jax.training import manifest
@@ -43,29 +42,6 @@ def never(step):
 def before_update(step):
   """Killed between two calls."""
   return _before_update(step, kill)
-
-
-def sigterm(step):
-  """Asked to stop, as before a preemption.
-
-  A job hears of it within about a second, in which the toy would be done: from
-  then on every call takes longer.
-  """
-  asked = False
-
-  def ask():
-    nonlocal asked
-    asked = True
-    os.kill(os.getpid(), signal.SIGTERM)
-
-  update = _before_update(step, ask)
-
-  def slowed(state, batch=None):
-    if asked:
-      time.sleep(0.5)
-    return update(state, batch)
-
-  return slowed
 
 
 def in_line(step):
@@ -130,7 +106,7 @@ def _after_save(step, act):
 MOMENTS = {
     moment.__name__: moment
     for moment in (
-        never, before_update, sigterm, in_line, in_save, later_in_save,
+        never, before_update, in_line, in_save, later_in_save,
         before_manifest,
     )
 }

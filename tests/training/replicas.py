@@ -1,0 +1,17 @@
+"""Replicas of a state that have come apart, as by a fault of a device."""
+
+import jax
+import numpy as np
+
+
+def with_flipped_bit(array, replica):
+  """The replicated array with the lowest bit of one replica's element 1 off."""
+  shards = []
+  for i, shard in enumerate(array.addressable_shards):
+    words = np.array(shard.data)
+    if i == replica:
+      words.reshape(-1).view(f'u{words.itemsize}')[1] ^= 1
+    shards.append(jax.device_put(words, shard.device))
+  return jax.make_array_from_single_device_arrays(
+      array.shape, array.sharding, shards
+  )
