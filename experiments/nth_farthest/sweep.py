@@ -117,3 +117,25 @@ PRESETS = {
     # heads and blocks: a core of 1.2 billion parameters.
     'authors_as_shipped': _with_core(AUTHORS, num_heads=4, num_blocks=4),
 }
+
+# Several runs under one name, for `python -m launch.local --sweep=...` and the
+# other launchers: run -> the trainer's flags.
+SWEEPS = {
+    'quick_seeds': {
+        f'seed_{seed}': {'preset': 'quick', 'config.seed': seed}
+        for seed in range(5)
+    },
+    # Figure 4's contestants, as far as they are built, at the paper's size.
+    'paper_cores': {
+        name: {'preset': name}
+        for name in ('paper', 'paper_paper_core', 'paper_lstm_2048')
+    },
+    'paper_grid': {name: {'preset': name} for name in _grid(num_features=16)},
+    'paper_grid_32_features': {
+        name: {'preset': name}
+        for name in _grid(num_features=32, suffix='_32_features')
+    },
+    'paper_lstms': {
+        name: {'preset': name} for name in PRESETS if 'paper_lstm' in name
+    },
+}

@@ -1,0 +1,1 @@
+"""How a run is started anywhere; needs the standard library only."""

@@ -1,0 +1,215 @@
+"""Tests launch/processes.py with real processes that end as they are told."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from launch import job
+from launch import processes
+
+# JAX warns of forks where it is loaded, as in a process of pytest's that has run
+# other tests. A launcher never loads it.
+pytestmark = pytest.mark.filterwarnings('ignore:os.fork:RuntimeWarning')
+
+
+def python(program):
+  return [sys.executable, '-c', program]
+
+
+def ends_with(*codes):
+  """A task whose attempts have one process each, with these exit codes."""
+  remaining = list(codes)
+  return processes.Task(
+      'run', lambda slot: [python(f'exit({remaining.pop(0)})')]
+  )
+
+
+def supervise(*tasks, slots=1, max_restarts=2, grace=10.0):
+  supervisor = processes.Supervisor(
+      tasks, slots=slots, max_restarts=max_restarts, grace=grace
+  )
+  return supervisor.run()
+
+
+@pytest.mark.parametrize(
+    ('codes', 'expected'),
+    [
+        ([0, 0, 0], 0),
+        ([75, 0, 75], 75),
+        ([0, 3, 75], 3),
+        ([134, 1], 134),
+        ([-9, 1], 137),
+        ([1, 76], 76),
+        ([76, 77], 77),
+    ],
+)
+def test_the_verdict_on_a_group(codes, expected):
+  assert processes.verdict(codes) == expected
+
+
+@pytest.mark.parametrize('code', [0, 76, 77])
+def test_what_is_over_is_not_started_again(code):
+  assert supervise(ends_with(code, 99)) == {'run': code}
+
+
+def test_a_preempted_run_is_started_again_and_costs_no_restart(capfd):
+  task = ends_with(75, 75, 75, 0)
+  assert supervise(task, max_restarts=0) == {'run': 0}
+  assert capfd.readouterr().err.count('preempted; starting it again') == 3
+
+
+def test_crashes_have_a_budget(capfd, monkeypatch):
+  monkeypatch.setattr(processes, '_LONGEST_PAUSE', 0.01)
+  assert supervise(ends_with(1, 75, 3, 5, 0)) == {'run': 5}
+  said = capfd.readouterr().err
+  assert 'ended with 1 (crash); restart 1 of 2' in said
+  assert 'not started again after 2 restarts' in said
+
+
+def test_lines_carry_the_number_of_their_process(capfd):
+  commands = [python(f'print("hello {rank}")') for rank in range(3)]
+  task = processes.Task('', lambda slot: commands)
+  assert supervise(task) == {'': 0}
+  lines = capfd.readouterr().out.splitlines()
+  assert sorted(lines) == ['[0] hello 0', '[1] hello 1', '[2] hello 2']
+
+
+def test_when_one_fails_the_others_get_their_grace_and_are_killed(capfd):
+  waits = python('import time; time.sleep(60)')
+  task = processes.Task('', lambda slot: [waits, python('exit(77)')])
+  start = time.monotonic()
+  assert supervise(task, grace=0.5) == {'': 77}
+  assert 0.5 < time.monotonic() - start < 20
+  assert 'process 1 ended with 77' in capfd.readouterr().err
+
+
+def test_what_a_killed_process_has_started_is_killed_too(tmp_path):
+  child = f'''
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])
+open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))
+time.sleep(60)
+'''
+  fails = python('import time; time.sleep(2); exit(3)')
+  task = processes.Task('', lambda slot: [python(child), fails])
+  supervise(task, grace=0.1, max_restarts=0)
+  pid = int((tmp_path / 'pid').read_text())
+  for _ in range(50):
+    if not is_running(pid):
+      return
+    time.sleep(0.1)
+  pytest.fail('a grandchild was left behind')
+
+
+def is_running(pid):
+  stat = pathlib.Path(f'/proc/{pid}/stat')
+  # A zombie, which only its new parent can clear away, runs no more.
+  return stat.exists() and stat.read_text().rpartition(')')[2].split()[0] != 'Z'
+
+
+def test_as_many_as_there_are_slots_run_side_by_side(tmp_path):
+  program = f'''
+import pathlib, sys, time
+folder = pathlib.Path({str(tmp_path)!r})
+(folder / sys.argv[1]).touch()
+time.sleep(1)
+print(len(list(folder.iterdir())))
+time.sleep(0.5)
+(folder / sys.argv[1]).unlink()
+'''
+  slots = []
+
+  def task(name):
+    def commands(slot):
+      slots.append(slot)
+      return [[*python(program), name]]
+
+    return processes.Task(name, commands)
+
+  codes = supervise(*map(task, 'abcde'), slots=2)
+  assert codes == dict.fromkeys('abcde', 0)
+  assert set(slots) == {0, 1}
+
+
+ASKED = """
+import signal, sys, time
+def stop(number, frame):
+  print('asked', flush=True)
+  sys.exit(75)
+signal.signal(signal.SIGTERM, stop)
+print('ready', flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_passed_on_and_nothing_is_started_again(capfd, number):
+  threading.Timer(2.0, os.kill, (os.getpid(), number)).start()
+  tasks = [
+      processes.Task('a', lambda slot: [python(ASKED), python(ASKED)]),
+      processes.Task('b', lambda slot: [python('exit(0)')]),
+  ]
+  assert supervise(*tasks) == {'a': 75, 'b': 75}
+  out = capfd.readouterr().out
+  assert '[a 0] asked' in out
+  assert '[a 1] asked' in out
+
+
+def test_a_second_signal_kills():
+  deaf = python(
+      'import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)'
+  )
+  for seconds in (2.0, 3.0):
+    threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGTERM)).start()
+  start = time.monotonic()
+  assert supervise(processes.Task('', lambda slot: [deaf])) == {'': 137}
+  assert time.monotonic() - start < 20
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='a service of Linux')
+def test_processes_of_a_killed_launcher_are_asked_to_stop(tmp_path):
+  program = f'''
+import sys
+sys.path.insert(0, {str(job.ROOT)!r})
+from launch import processes
+command = [sys.executable, '-c', {ASKED!r}]
+task = processes.Task('x', lambda slot: [command])
+processes.Supervisor([task], slots=1, max_restarts=0, grace=1).run()
+'''
+  with (tmp_path / 'out').open('w') as out:
+    launcher = subprocess.Popen(python(program), stdout=out)
+  wait_for(tmp_path / 'out', 'ready')
+  (pid,) = [
+      int(line.parent.name)
+      for line in pathlib.Path('/proc').glob('[0-9]*/stat')
+      if parent_of(line) == launcher.pid
+  ]
+  launcher.kill()
+  launcher.wait()
+  for _ in range(100):
+    if not is_running(pid):
+      return
+    time.sleep(0.1)
+  os.kill(pid, signal.SIGKILL)
+  pytest.fail('it went on')
+
+
+def wait_for(path, text):
+  for _ in range(100):
+    if text in path.read_text():
+      return
+    time.sleep(0.1)
+  pytest.fail(f'{path} never said {text!r}')
+
+
+def parent_of(stat):
+  try:
+    return int(stat.read_text().rpartition(')')[2].split()[1])
+  except OSError:
+    return -1
