@@ -1,0 +1,56 @@
+"""The launcher's supervisor over a job of `trainer.py`, in its own process.
+
+  python -m tests.faults.launcher GRACE ATTEMPTS WORKDIR [FLAG...]
+
+ATTEMPTS is JSON: for each attempt the fault of each process; the last one
+stands for all that follow. There is one restart. Each line that the launcher
+says has the time in front. A JAX that runs must not be forked, so it is no part
+of pytest's process; nor is one on a user's machine.
+"""
+
+import json
+import os
+import sys
+import time
+
+from launch import job
+from launch import local
+from launch import processes
+
+
+def main(grace, attempts, *arguments):
+  """Returns the exit code of the job."""
+  attempts = json.loads(attempts)
+
+  def say(line):
+    original(f'{time.monotonic()} {line}')
+
+  original, job.say = job.say, say
+
+  def commands(slot):
+    del slot
+    faults = attempts.pop(0) if len(attempts) > 1 else attempts[0]
+    flags = os.environ['XLA_FLAGS']
+    place = [f'localhost:{local._free_port()}', str(len(faults))]
+    return [
+        [
+            'env',
+            f'XLA_FLAGS={flags} --xla_force_host_platform_device_count=1',
+            sys.executable, '-W', 'error', '-m', 'tests.faults.trainer',
+            arguments[0], fault, *arguments[1:], *place, str(rank),
+        ]
+        for rank, fault in enumerate(faults)
+    ]  # fmt: skip
+
+  supervisor = processes.Supervisor(
+      [processes.Task('', commands)],
+      slots=1,
+      max_restarts=1,
+      grace=float(grace),
+  )
+  (code,) = supervisor.run().values()
+  return code
+
+
+if __name__ == '__main__':
+  sys.exit(main(*sys.argv[1:]))

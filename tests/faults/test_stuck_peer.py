@@ -1,0 +1,40 @@
+"""Fault 6: one process of a job is there, but gets nowhere."""
+
+import re
+
+import pytest
+
+from tests.faults import drills
+
+SECONDS = 10  # Longer than compiling takes.
+
+
+@pytest.mark.slow
+@pytest.mark.multiprocess
+@pytest.mark.parametrize(
+    ('fault', 'killed'),
+    [
+        ('sleep', False),  # Its heartbeats go on; its watchdog ends it.
+        ('stop', True),  # Even its watchdog stands still.
+    ],
+)
+def test_the_watchdog_ends_the_job_and_the_launcher_starts_it_again(
+    tmp_path, uninterrupted, fault, killed
+):
+  code, out = drills.supervise(
+      tmp_path, ['none', f'{fault}@25'], ['none', 'none'],
+      flags=[f'--watchdog_seconds={SECONDS}'], grace=5.0,
+  )  # fmt: skip
+  assert code == 0, out
+  stuck = float((tmp_path / 'harmed').read_text())
+  ended = drills.when(out, 'process 0 ended with 1 (crash)')
+  assert SECONDS - 1 < ended - stuck < SECONDS + 10, out
+  drills.when(out, 'ended with 1 (crash); restart 1 of 1')
+  assert ('killing the others' in out) == killed
+  # Every thread of the one that waits, and where the other one sleeps.
+  assert len(re.findall(r'^\[0\] Thread 0x.*most recent', out, re.M)) > 1, out
+  assert re.search(r'^\[0\] .* in train$', out, re.M), out
+  if not killed:
+    assert re.search(r'^\[1\] .*trainer\.py".* in sleep$', out, re.M), out
+  assert drills.resumed_late(out), out
+  assert drills.digests(tmp_path) == drills.digests(uninterrupted)
