@@ -142,9 +142,9 @@ def measure(size: Size, options: argparse.Namespace) -> dict[str, Any]:
       for layout in layouts(options.devices, options.processes):
         print(f'scaling: {layout.name} is building', file=sys.stderr)
         entry = entries[layout.name] = {'layout': layout._asdict()}
-        worker = workers[layout.name] = _start(layout, options, folder)
+        worker = workers[layout.name] = start(layout, options, folder)
         try:
-          entry |= _build(worker, layout, size, options)
+          entry |= build(worker, layout, size, options)
           losses = _losses(worker, options, folder)
         except contest.Failed as failed:
           if layout == PLAIN:
@@ -189,7 +189,10 @@ def layouts(devices: list[int], processes: list[int]) -> list[Layout]:
   ]
 
 
-def _start(layout: Layout, options, folder) -> contest.Worker:
+def start(
+    layout: Layout, options, folder, program: str = 'scaling_worker'
+) -> contest.Worker:
+  """The processes of a layout; `program` is a file of workers/."""
   environment = contestants.environment(options.device, folder)
   # Of two counts the last holds.
   environment['XLA_FLAGS'] = (
@@ -203,13 +206,14 @@ def _start(layout: Layout, options, folder) -> contest.Worker:
         for process in range(layout.processes)
     ]
   return Job(
-      [contestants.program('jax', 'scaling_worker')] * layout.processes,
+      [contestants.program('jax', program)] * layout.processes,
       environments,
       machine.CHECKOUT,
   )
 
 
-def _build(worker, layout: Layout, size: Size, options) -> dict[str, Any]:
+def build(worker, layout: Layout, size: Size, options) -> dict[str, Any]:
+  """Has it build its update of its share; what it says of it."""
   job = {'coordinator': None, 'processes': layout.processes}
   if layout.processes > 1:
     job['coordinator'] = f'localhost:{_unused_port()}'

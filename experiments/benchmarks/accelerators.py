@@ -1,0 +1,97 @@
+"""Published figures of accelerators and of what joins them; plain data.
+
+`docs/scaling.md` says what is done with them.
+"""
+
+import math
+from typing import NamedTuple
+
+# Assumed, until somebody measures it there: what is reached of a published rate
+# by large products, by the memory, by the links.
+PRODUCT_SHARE, MEMORY_SHARE, LINK_SHARE = 0.5, 0.8, 0.8
+
+
+class Accelerator(NamedTuple):
+  """A kind of device and what joins it to others; figures are published ones.
+
+  Attributes:
+    product: operations a second, of float32 products at JAX's default precision
+      there: one bfloat16 pass on a TPU, TF32 on a GPU.
+    memory: bytes a second between a device and its memory.
+    group: the devices that the fast links join.
+    inner: bytes a second, out of one device into the fast links.
+    closed: from how many devices the fast links form rings; open ends halve
+      what they carry.
+    outer: bytes a second, out of one device to other groups.
+    axes: of the torus; 0 is a switch.
+    inner_hop: seconds from a device to the next.
+    outer_hop: seconds from a group to the next.
+    host: bytes a second, from the host to one device.
+    per_host: devices of one process.
+    step: seconds that a step of a loop takes however small it is. Assumed: the
+      product chain of a TPU's step, some thirty kernels of a GPU.
+    source: where the figures are from.
+  """
+
+  product: float
+  memory: float
+  group: int
+  inner: float
+  closed: int
+  outer: float
+  axes: int
+  inner_hop: float
+  outer_hop: float
+  host: float
+  per_host: int
+  step: float
+  source: str
+
+
+_TPU = (
+  'products, memory and pod: cloud.google.com/tpu/docs/{}; links, host and '
+  'data-centre network: "How to Scale Your Model", TPU specs; hops: assumed'
+)
+_GPU = (
+  'products (dense), memory and NVLink (half of both directions): NVIDIA {} '
+  'data sheet, SXM, 80 GB; network: NVIDIA {} user guide, an adapter a GPU; '
+  'host: PCIe {} x16; hops: NCCL, src/graph/tuning.cc, tree, LL128'
+)
+ACCELERATORS = {
+  'TPU v5e': Accelerator(
+    197e12, 819e9, 256, 4 * 45e9, 256, 3.125e9, 2, 1e-6, 1e-5, 16e9, 8, 2e-5,
+    _TPU.format('v5e'),
+  ),
+  'TPU v4': Accelerator(
+    275e12, 1200e9, 4096, 6 * 45e9, 64, 6.25e9, 3, 1e-6, 1e-5, 16e9, 4, 2e-5,
+    _TPU.format('v4'),
+  ),
+  'H100': Accelerator(
+    494.7e12, 3350e9, 8, 450e9, 1, 50e9, 0, 1.25e-6, 8.5e-6, 64e9, 8, 1e-4,
+    _GPU.format('H100', 'DGX H100', '5'),
+  ),
+  'A100': Accelerator(
+    156e12, 2039e9, 8, 300e9, 1, 25e9, 0, 1.25e-6, 8.5e-6, 32e9, 8, 1e-4,
+    _GPU.format('A100', 'DGX A100', '4'),
+  ),
+}  # fmt: skip
+
+
+def all_reduce(kind: Accelerator, devices: int, size: int) -> float:
+  """Seconds to add up `size` bytes over the devices, inside groups and across.
+
+  In a group every device comes to hold its part of the sum, parts are added up
+  across groups, and go round the group again.
+  """
+  inner = min(devices, kind.group)
+  outer = math.ceil(devices / kind.group)
+  link = LINK_SHARE * kind.inner * (1.0 if devices >= kind.closed else 0.5)
+  hops = math.log2(inner)
+  if kind.axes:
+    hops = kind.axes * (inner ** (1 / kind.axes) - 1)
+  return 2 * (
+    (inner - 1) / inner * size / link
+    + hops * kind.inner_hop
+    + (outer - 1) / outer * size / inner / (LINK_SHARE * kind.outer)
+    + math.log2(outer) * kind.outer_hop
+  )
