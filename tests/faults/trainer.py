@@ -82,8 +82,8 @@ def train(config, workdir, fault='none'):
     with (workdir / f'asked_{jax.process_index()}').open('a') as asked:
       asked.write(f'{step}\n')
     batch = {key: each[rows] for key, each in toy.batch_at(step).items()}
-    # A job hears of it within about a second, in which it would be done.
-    if name == 'sigterm' and step > steps[0]:
+    # Which takes effect within about a second, in which it would be done.
+    if name in ('sigterm', *SAVE_FAULTS) and step > steps[0]:
       time.sleep(0.5)
     if name in FAULTS and step in steps:
       return FAULTS[name](step, batch, workdir)

@@ -13,8 +13,8 @@ import pytest
 from launch import job
 from launch import processes
 
-# JAX warns of forks where it is loaded, as in a process of pytest's that has run
-# other tests. A launcher never loads it.
+# JAX warns of forks where it is loaded, as in a process that has run other
+# tests. A launcher never loads it.
 pytestmark = pytest.mark.filterwarnings('ignore:os.fork:RuntimeWarning')
 
 
