@@ -8,6 +8,7 @@ import configparser
 from importlib import metadata
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -213,3 +214,15 @@ def requirements():
 
 def normal(name):
   return re.sub('[-_.]+', '-', name).lower()
+
+
+@pytest.mark.skipif(
+  not shutil.which('shellcheck'), reason='shellcheck is not installed'
+)
+def test_shellcheck_finds_nothing_in_any_script():
+  scripts = [*sorted((ROOT / 'launch').glob('*.sh')), ROOT / '.ci/run']
+  checked = subprocess.run(
+    ['shellcheck', *map(str, scripts)],
+    capture_output=True, text=True, check=False,
+  )  # fmt: skip
+  assert checked.returncode == 0, checked.stdout
