@@ -12,6 +12,7 @@ the run, of the first that failed in a sweep; see the trainer's --help.
 
 import argparse
 from collections.abc import Sequence
+import itertools
 import os
 import shutil
 import socket
@@ -142,9 +143,16 @@ def _share(things: Sequence[str], index: int, count: int) -> Sequence[str]:
 
 def _gpus() -> list[str]:
   """What CUDA_VISIBLE_DEVICES allows, else all that the driver shows."""
+  if 'cpu' in os.environ.get('JAX_PLATFORMS', ''):
+    return []
   visible = os.environ.get('CUDA_VISIBLE_DEVICES')
   if visible is not None:
-    return [name for name in visible.split(',') if name]
+    # As CUDA does: what follows a name that is none, such as -1, is not seen.
+    return list(
+        itertools.takewhile(
+            lambda name: name and not name.startswith('-'), visible.split(',')
+        )
+    )
   if not shutil.which('nvidia-smi'):
     return []
   listed = subprocess.run(

@@ -64,6 +64,11 @@ def script(
       f'cd {job.shell([str(folder)])} || exit {job.CONFIGURATION_ERROR}',
       f'export PYTHONPATH={job.shell([str(job.ROOT)])}',
       *(f'export {job.shell([words])}' for words in job.large_pages()),
+  ]
+  if options.cpus_per_task:
+    # srun does not take it from the job.
+    lines.append(f'export SRUN_CPUS_PER_TASK={options.cpus_per_task}')
+  lines += [
       '',
       'case ${SLURM_ARRAY_TASK_ID:-0} in',
   ]
@@ -107,15 +112,23 @@ def _directives(
 
 
 # Where Slurm itself ends the job (scancel, requeue, preemption), it signals the
-# script too, and decides alone whether the job comes back.
+# script too, and decides alone whether the job comes back. A task that ends
+# does not end the others, whose codes would then be of a signal: all trainers
+# of a run come to the same end, and who does not has a minute. srun ends with
+# the largest of their codes.
 _BODY = """\
 ended_by_slurm=
 trap 'ended_by_slurm=yes' TERM
-srun --label --kill-on-bad-exit=1 "${{run[@]}}"
+srun --label --kill-on-bad-exit=0 --wait=60 "${{run[@]}}"
 code=$?
 if [ -n "$ended_by_slurm" ]; then exit "$code"; fi
 
-crashes={logs}/$SLURM_JOB_ID.crashes
+job=$SLURM_JOB_ID
+if [ -n "${{SLURM_ARRAY_JOB_ID:-}}" ]; then
+  # Of the first task of an array the number alone means all of them.
+  job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
+fi
+crashes={logs}/$job.crashes
 case $code in
   {over})
     rm -f "$crashes"
@@ -125,11 +138,14 @@ case $code in
   *)
     echo crash >>"$crashes"
     count=$(wc -l <"$crashes")
-    if [ "$count" -gt {max_restarts} ]; then exit "$code"; fi
+    if [ "$count" -gt {max_restarts} ]; then
+      rm -f "$crashes"
+      exit "$code"
+    fi
     echo "exit code $code: queued again, restart $count of {max_restarts}"
     ;;
 esac
-scontrol requeue "$SLURM_JOB_ID"
+scontrol requeue "$job"
 exit "$code"
 """
 

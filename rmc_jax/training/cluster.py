@@ -7,6 +7,7 @@ here are whether there is a job at all, and which GPUs are this process's.
 
 from collections.abc import Mapping
 import importlib.util
+import itertools
 import re
 import shutil
 import subprocess
@@ -148,7 +149,11 @@ def _visible_gpus(environment: Mapping[str, str]) -> int:
     return 0
   visible = environment.get('CUDA_VISIBLE_DEVICES')
   if visible is not None:
-    return len([name for name in visible.split(',') if name])
+    # As CUDA does: what follows a name that is none, such as -1, is not seen.
+    names = itertools.takewhile(
+        lambda name: name and not name.startswith('-'), visible.split(',')
+    )
+    return len(list(names))
   if not shutil.which('nvidia-smi'):
     return 0
   listed = subprocess.run(

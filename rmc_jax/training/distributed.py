@@ -53,7 +53,14 @@ def initialize(
       'heartbeat_timeout_seconds': heartbeat_timeout,
       'shutdown_timeout_seconds': shutdown_timeout,
   }
-  place = cluster.find(os.environ) if detect else None
+  given = {
+      'coordinator_address': coordinator_address,
+      'process_count': process_count,
+      'process_id': process_id,
+  }
+  missing = [name for name, value in given.items() if value is None]
+  # Who is told everything needs no cluster, and may be in one that cannot tell.
+  place = cluster.find(os.environ) if detect and missing else None
   if place is not None and process_count is None and process_id is None:
     if local_device_ids is None:
       local_device_ids = cluster.local_devices(place, os.environ)
@@ -71,12 +78,6 @@ def initialize(
         **timeouts,
     )
     return
-  given = {
-      'coordinator_address': coordinator_address,
-      'process_count': process_count,
-      'process_id': process_id,
-  }
-  missing = [name for name, value in given.items() if value is None]
   if len(missing) == len(given):
     return
   if coordinator_address is None or process_count is None or process_id is None:
@@ -106,6 +107,8 @@ def initialize(
       process_count,
       process_id,
       local_device_ids=local_device_ids,
+      # Else JAX would look at Slurm and Open MPI for the devices.
+      cluster_detection_method='deactivate',
       **timeouts,
   )
 

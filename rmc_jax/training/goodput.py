@@ -13,6 +13,7 @@ exactly one thing, so the seconds add up to the wall time by construction.
 
 from collections.abc import Callable
 import json
+import math
 import os
 import pathlib
 import time
@@ -58,6 +59,7 @@ class Ledger:
     self._seconds: dict[str, float] = dict.fromkeys(KINDS, 0.0)
     self._seconds['start'] = now - since
     self._kind, self._entered = 'start', clock()
+    self._written = float('-inf')
     self._record = {'from_step': step, 'step': step, 'since': since}
     self._marks: list[tuple[int, dict[str, float]]] = []
 
@@ -73,9 +75,17 @@ class Ledger:
     self.enter(self._kind)
     self._marks = [*self._marks, (step, dict(self._seconds))][-_MOST_MARKS:]
 
-  def write(self, step: int) -> None:
-    """Puts the line of this start, which has come to `step`, on the disk."""
+  def write(self, step: int, *, pause: float = 0.0) -> None:
+    """Puts the line of this start, which has come to `step`, on the disk.
+
+    Args:
+      step: what it has come to.
+      pause: nothing is done within so many seconds after the last time.
+    """
     self.enter(self._kind)
+    if self._entered - self._written < pause:
+      return
+    self._written = self._entered
     record = self._record | {
         'step': step,
         'until': self._record['since'] + sum(self._seconds.values()),
@@ -116,16 +126,17 @@ def read_ledger(workdir: str | pathlib.Path) -> list[dict]:
 def summarize(starts: list[dict]) -> dict[str, float]:
   """Seconds of the whole run by kind, with `lost` and `down` beside KINDS.
 
-  `lost` is work that a later start did again, since it was not saved; `down`
-  lies between two starts. All of them add up to the time from the beginning of
-  the first start to the last line of the last one.
+  `lost` is work that a later start did again, since it was not saved (not what
+  a roll back within one start throws away); `down` lies between two starts,
+  with the last seconds of one that was killed. All of them add up to the time
+  from the beginning of the first start to the last line of the last one.
 
   Args:
     starts: of `read_ledger`, at least one.
   """
   total: dict[str, float] = dict.fromkeys((*KINDS, 'lost', 'down'), 0.0)
   # From the last to the first: what the later ones did not go on from is lost.
-  kept_to = starts[-1]['step']
+  kept_to = math.inf  # Of the last one all counts.
   for start in reversed(starts):
     kept = _kept(start, kept_to)
     for kind, seconds in start['seconds'].items():
@@ -153,9 +164,9 @@ def describe(total: dict[str, float]) -> str:
   )
 
 
-def _kept(start: dict, step: int) -> dict[str, float]:
+def _kept(start: dict, step: float) -> dict[str, float]:
   """What of a start's seconds went into the state of `step`."""
-  if step >= start['step']:
+  if step == math.inf:
     return start['seconds']
   marks = [mark for at, mark in start['saved'] if at <= step]
   kept = marks[-1] if marks else dict.fromkeys(_REPEATED, 0.0)

@@ -38,6 +38,8 @@ from rmc_jax.training.state import TrainState
 from rmc_jax.types import ArrayTree
 
 CHECKPOINTS = 'checkpoints'
+# Between two writes of the ledger, each of which waits for the disk.
+_LEDGER_SECONDS = 2.0
 
 
 def train(
@@ -147,7 +149,6 @@ def train(
         in_flight.append((step, metrics))
 
         stop = preemption.requested()
-        # A state that got nowhere would only push out a good checkpoint.
         save = stop or due(checkpoint_every)
         check = save or due(check_replicas_every)
         settle = check or due(log_every) or due(eval_every)
@@ -169,6 +170,8 @@ def train(
           # A state that got nowhere would only push out a good checkpoint.
           progress = any(each['nonfinite'] < 1 for each in bad.values())
           if progress:
+            if jax.device_count() > 1:
+              parallel.assert_replicated(state, devices)
             saver.save(step, state)
           saver.wait()
           raise Diverged(
@@ -177,16 +180,19 @@ def train(
         if bad:
           report.warn(_count_bad(bad, updates_per_call))
         if check and jax.device_count() > 1:
-          parallel.assert_replicated(state, devices)
+          with report.spending('other'):
+            parallel.assert_replicated(state, devices)
         evaluation = None
         if evaluate is not None and due(eval_every):
           with report.spending('evaluation'):
             evaluation = metrics_lib.divide(evaluate(state))
           watchdog.beat()
-        report.record(step, means if due(log_every) else None, evaluation)
+        with report.spending('other'):
+          report.record(step, means if due(log_every) else None, evaluation)
         # Inside a streak nothing is saved, so that a start from before it comes
-        # to the same end.
-        save = save and (streak.length == 0 or step == num_steps)
+        # to the same end; but for the end of the run, where it is not broken.
+        ends_well = step == num_steps and not streak.broken
+        save = save and (streak.length == 0 or ends_well)
         if save:
           with report.spending('checkpoint'):
             # First, so that no checkpoint is ahead of the log.
@@ -197,8 +203,9 @@ def train(
           watchdog.beat()
         saver.poll()
         if stop and step < num_steps:
-          saver.wait()
-          report.finish(step)
+          with report.spending('checkpoint'):
+            saver.wait()
+          report.finish(step, saved)
           raise Preempted(
               f'Stopped at step {step} of {num_steps}; everything up to step '
               f'{saved} is saved in {workdir}. The same command goes on from '
@@ -207,16 +214,18 @@ def train(
         if nonfinite.action != 'stop' and streak.broken:
           report.sync(step)
           saver.wait()
-          streak.give_up_or_go_on(step, saved, rolled_back_to)
-          state = _roll_back(saver, init, step, devices)
+          streak.give_up_or_go_on(
+              step, saved, rolled_back_to, last=step == num_steps
+          )
           rolled_back_to = saved
+          restored_step, state = _roll_back(saver, init, step, devices)
           report.warn(
               f'No update was finite for {nonfinite.patience} calls up to step '
-              f'{step}: going on with the weights of step {saved}.'
+              f'{step}: going on with the weights of step {restored_step}.'
           )
       report.spend('checkpoint')
       saver.wait()
-      report.finish(step)
+      report.finish(step, saved)
       return state
 
 
@@ -260,7 +269,7 @@ class _Report:
     self._step = step
     if train is not None or evaluation is not None:
       self._log.write(step, train, evaluation)
-      self._ledger.write(step)
+      self._ledger.write(step, pause=_LEDGER_SECONDS)
     self._progress.update(step, train, evaluation)
 
   def warn(self, line: str) -> None:
@@ -296,10 +305,13 @@ class _Report:
       self._log.sync()
       self._ledger.write(step)
 
-  def finish(self, step: int) -> None:
+  def finish(self, step: int, saved: int) -> None:
     """As `sync`, and says what the wall time of all starts went into."""
     self.sync(step)
+    if saved == step:
+      self.saved(step)  # Again, with the wait for it.
     if self._sinks is not None:
+      self._ledger.write(step)
       self._progress.close()  # Else it would be drawn over the sentence.
       starts = goodput.read_ledger(self._workdir)
       say(goodput.describe(goodput.summarize(starts)))
@@ -318,11 +330,14 @@ def _roll_back(
     init: Callable[[], TrainState],
     step: int,
     devices: parallel.Devices,
-) -> TrainState:
-  """The newest good state, with the step of now: the data go on from here."""
+) -> tuple[int, TrainState]:
+  """The newest good state and its step, which in it is that of now.
+
+  So the data go on from here.
+  """
   restored = saver.restore(jax.eval_shape(init))
-  _, state = (0, init()) if restored is None else restored
-  return parallel.place_state(
+  restored_step, state = (0, init()) if restored is None else restored
+  return restored_step, parallel.place_state(
       state._replace(step=np.asarray(step, np.int32)), devices
   )
 

@@ -63,7 +63,7 @@ class Streak:
     return self.length >= self._config.patience
 
   def give_up_or_go_on(
-      self, step: int, saved: int, rolled_back_to: int | None
+      self, step: int, saved: int, rolled_back_to: int | None, last: bool
   ) -> None:
     """At `broken`: begins a new streak where there is something left to try.
 
@@ -71,6 +71,7 @@ class Streak:
       step: where the run is.
       saved: the step of the newest checkpoint; 0 is the beginning.
       rolled_back_to: the one that was gone back to last; None.
+      last: whether the run ends here, with nothing left to go on with.
 
     Raises:
       Diverged: there is nothing.
@@ -79,7 +80,7 @@ class Streak:
         f'No update was finite for {self.length} calls in a row up to step '
         f'{step}'
     )
-    if self._config.action == 'roll_back':
+    if self._config.action == 'roll_back' and not last:
       if rolled_back_to != saved:
         self.length = 0
         return

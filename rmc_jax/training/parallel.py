@@ -158,7 +158,12 @@ def psum(tree: ArrayTree) -> ArrayTree:
   """
   if jax.process_count() == 1 or jax.default_backend() != 'cpu':
     return jax.lax.psum(tree, AXIS)
-  leaves, structure = jax.tree.flatten(tree)
+  # The sum of bools is a count, as jax.lax.psum has it.
+  leaves, structure = jax.tree.flatten(
+      jax.tree.map(
+          lambda x: x.astype(jnp.int32) if x.dtype == jnp.bool else x, tree
+      )
+  )
   for dtype in dict.fromkeys(jnp.result_type(leaf) for leaf in leaves):
     places = [i for i, x in enumerate(leaves) if jnp.result_type(x) == dtype]
     packed, unpack = ravel_pytree([leaves[i] for i in places])

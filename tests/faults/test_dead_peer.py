@@ -33,7 +33,8 @@ def test_the_survivor_leaves_in_seconds_and_the_launcher_starts_both(
   ]
   starts = goodput.read_ledger(tmp_path)
   total = goodput.summarize(starts)
-  assert total['lost'] > 0
   assert total['down'] > 0
+  if rank == 1:  # Rank 0, killed, has kept the books to some seconds before.
+    assert total['lost'] > 0
   wall = starts[-1]['until'] - starts[0]['since']
   assert sum(total.values()) == pytest.approx(wall, rel=0.02)

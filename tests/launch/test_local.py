@@ -35,7 +35,8 @@ def machine(monkeypatch):
   def make(cores='0123', gpus=None):
     monkeypatch.setattr(local, '_cores', lambda: list(cores))
     monkeypatch.setenv('PYTHONPATH', '')
-    monkeypatch.delenv('GLIBC_TUNABLES', raising=False)
+    for name in ('GLIBC_TUNABLES', 'JAX_PLATFORMS'):
+      monkeypatch.delenv(name, raising=False)
     if gpus is None:
       monkeypatch.delenv('CUDA_VISIBLE_DEVICES', raising=False)
       monkeypatch.setattr(local.shutil, 'which', lambda name: (

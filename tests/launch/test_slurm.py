@@ -102,7 +102,7 @@ def run_script(capsys, monkeypatch, tmp_path):
 
   put('scontrol', 'echo "scontrol $*"')
 
-  def run(code, *flags, signalled=False, task='0'):
+  def run(code, *flags, signalled=False, task='0', more=()):
     # $PPID is the script.
     put(
         'srun',
@@ -114,6 +114,7 @@ def run_script(capsys, monkeypatch, tmp_path):
         'PATH': f'{programs}:{os.environ["PATH"]}',
         'SLURM_JOB_ID': '12',
         'SLURM_ARRAY_TASK_ID': task,
+        **dict(more),
     }
     ended = subprocess.run(
         ['bash', '-s'], input=printed(capsys, *flags), env=environment,
@@ -135,7 +136,7 @@ def test_the_tasks_run_the_trainer_of_their_run(run_script):
   _, said = run_script(0, '--sweep=quick_seeds', task='3')
   python = job.ROOT / '.venv/bin/python'
   assert said == (
-      f'srun --label --kill-on-bad-exit=1 {python} -P -m '
+      f'srun --label --kill-on-bad-exit=0 --wait=60 {python} -P -m '
       'experiments.nth_farthest.train --preset=quick --config.seed=3 '
       '--workdir=runs/nth_farthest-quick_seeds/seed_3\n'
   )
@@ -160,3 +161,19 @@ def test_crashes_have_a_budget(run_script):
   code, said = run_script(134, *flags)
   assert code == 134
   assert 'scontrol' not in said
+  # Who then starts it again by hand begins anew.
+  assert 'restart 1 of 2' in run_script(1, *flags)[1]
+
+
+def test_a_task_of_an_array_speaks_for_itself_alone(run_script):
+  flags = ['--sweep=quick_seeds', '--max_restarts=1']
+  array = {'SLURM_ARRAY_JOB_ID': '12'}
+  for task in '34':  # Each has its own budget.
+    _, said = run_script(1, *flags, task=task, more=array)
+    assert f'scontrol requeue 12_{task}\n' in said
+
+
+def test_srun_is_told_the_cores_of_a_task(capsys):
+  assert 'SRUN_CPUS_PER_TASK' not in printed(capsys)
+  text = printed(capsys, '--cpus_per_task=5')
+  assert text.index('export SRUN_CPUS_PER_TASK=5\n') < text.index('srun --')

@@ -97,3 +97,18 @@ def test_two_processes_train_as_one_with_two_devices(tmp_path):
     # Only one device differs, but each process hears of it.
     assert "['out']" in str(result['divergence'])
     assert 'hidden' not in str(result['divergence'])
+
+
+def test_who_is_told_everything_looks_at_no_cluster(monkeypatch):
+  # As in a pod whose image has no package to ask the cluster with.
+  monkeypatch.setenv('JOB_COMPLETION_INDEX', '1')
+  monkeypatch.setenv('KUBERNETES_SERVICE_HOST', '10.0.0.1')
+  given = {}
+  monkeypatch.setattr(
+      jax.distributed,
+      'initialize',
+      lambda *place, **more: given.update(more, place=place),
+  )
+  distributed.initialize('first:8476', 3, 1, detect=True)
+  assert given['place'] == ('first:8476', 3, 1)
+  assert given['cluster_detection_method'] == 'deactivate'

@@ -82,6 +82,33 @@ def test_a_start_of_which_nothing_was_kept(tmp_path):
   assert total['lost'] == pytest.approx(7)
 
 
+def test_what_came_after_the_last_checkpoint_is_lost_even_without_a_step(
+    tmp_path,
+):
+  clock = Clock()
+  first = goodput.Ledger(tmp_path, 0, clock=clock)
+  spend(first, clock, step=10)
+  first.saved(20)
+  spend(first, clock, step=3)  # In the call that crashes.
+  first.write(20)
+  second = goodput.Ledger(tmp_path, 20, clock=clock)
+  spend(second, clock, step=5)
+  second.write(30)
+  total = goodput.summarize(goodput.read_ledger(tmp_path))
+  assert total['step'] == pytest.approx(15)
+  assert total['lost'] == pytest.approx(3)
+
+
+def test_it_is_written_no_more_often_than_it_pays(tmp_path):
+  clock = Clock()
+  ledger = goodput.Ledger(tmp_path, 0, clock=clock)
+  for step in range(1, 5):
+    spend(ledger, clock, step=1)
+    ledger.write(step, pause=2.5)
+    (start,) = goodput.read_ledger(tmp_path)
+    assert start['step'] == (1 if step < 4 else 4)
+
+
 def test_the_time_between_two_starts_is_down_time():
   seconds = dict.fromkeys(goodput.KINDS, 0.0) | {'step': 10.0}
   start = {'from_step': 0, 'step': 5, 'seconds': seconds}

@@ -37,18 +37,20 @@ def test_skipping_ends_with_the_patience():
   counted = streak(0, 1, 1, 1)
   assert counted.broken
   with pytest.raises(Diverged, match='3 calls in a row up to step 40'):
-    counted.give_up_or_go_on(40, saved=20, rolled_back_to=None)
+    counted.give_up_or_go_on(40, saved=20, rolled_back_to=None, last=False)
 
 
 def test_rolling_back_begins_anew_once_for_each_checkpoint():
   counted = streak(1, 1, 1, action='roll_back')
-  counted.give_up_or_go_on(40, saved=20, rolled_back_to=None)
+  counted.give_up_or_go_on(40, saved=20, rolled_back_to=None, last=False)
   assert not counted.broken
   for _ in range(3):
     counted.count({'nonfinite': 1})
   with pytest.raises(Diverged, match='after going back to step 20'):
-    counted.give_up_or_go_on(60, saved=20, rolled_back_to=20)
-  counted.give_up_or_go_on(60, saved=50, rolled_back_to=20)
+    counted.give_up_or_go_on(60, saved=20, rolled_back_to=20, last=False)
+  with pytest.raises(Diverged):  # Nothing is left to go on with.
+    counted.give_up_or_go_on(60, saved=50, rolled_back_to=20, last=True)
+  counted.give_up_or_go_on(60, saved=50, rolled_back_to=20, last=False)
 
 
 @pytest.mark.parametrize(
