@@ -369,7 +369,7 @@ def test_the_ledger_adds_up(tmp_path):
   # The first start may have begun with the process.
   total['start'] -= max(0.0, before - starts[0]['since'])
   assert sum(total.values()) == pytest.approx(wall, rel=0.02, abs=0.1)
-  assert total['lost'] < 0.05  # From the last checkpoint's mark to the last line.
+  assert total['lost'] < 0.05  # From the last mark to the last line.
   for kind in ('start', 'compile', 'step', 'evaluation', 'checkpoint'):
     assert total[kind] > 0, kind
 
