@@ -3,8 +3,8 @@
 import dataclasses
 import json
 import os
-import re
 import pathlib
+import re
 import signal
 import subprocess
 import sys
