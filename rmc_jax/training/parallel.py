@@ -158,14 +158,11 @@ def psum(tree: ArrayTree) -> ArrayTree:
   """
   if jax.process_count() == 1 or jax.default_backend() != 'cpu':
     return jax.lax.psum(tree, AXIS)
+  leaves, structure = jax.tree.flatten(jax.tree.map(jnp.asarray, tree))
   # The sum of bools is a count, as jax.lax.psum has it.
-  leaves, structure = jax.tree.flatten(
-      jax.tree.map(
-          lambda x: x.astype(jnp.int32) if x.dtype == jnp.bool else x, tree
-      )
-  )
-  for dtype in dict.fromkeys(jnp.result_type(leaf) for leaf in leaves):
-    places = [i for i, x in enumerate(leaves) if jnp.result_type(x) == dtype]
+  leaves = [x.astype(jnp.int32) if x.dtype == jnp.bool else x for x in leaves]
+  for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):
+    places = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]
     packed, unpack = ravel_pytree([leaves[i] for i in places])
     totals = unpack(jax.lax.psum(packed, AXIS))
     for i, total in zip(places, totals, strict=True):

@@ -206,18 +206,40 @@ def test_psum_adds_up_every_leaf_whatever_its_dtype(monkeypatch, processes):
       'a': np.arange(devices * 6, dtype=np.float32).reshape(devices, 2, 3),
       'b': [np.full((devices,), 0.5, np.float32)],
       'half': np.ones((devices, 5), jnp.bfloat16),
+      'mask': np.arange(devices * 3).reshape(devices, 3) % 2 == 0,
   }
   total = jax.jit(
       jax.shard_map(
-          lambda x: parallel.psum(jax.tree.map(lambda leaf: leaf[0], x)),
+          lambda x: parallel.psum(
+              {'one': 1} | jax.tree.map(lambda leaf: leaf[0], x)
+          ),
           mesh=jax.sharding.Mesh(np.array(jax.devices()), (parallel.AXIS,)),
           in_specs=jax.P(parallel.AXIS),
           out_specs=jax.P(),
           check_vma=False,
       )
   )
+  found = total(share)
+  assert found.pop('one') == devices
+  assert found['mask'].dtype == jnp.int32
+  share['mask'] = share['mask'].astype(np.int32)
   chex.assert_trees_all_equal(
-      total(share), jax.tree.map(lambda leaf: leaf.sum(0, leaf.dtype), share)
+      found, jax.tree.map(lambda leaf: leaf.sum(0, leaf.dtype), share)
   )
-  exchanges = total.lower(share).as_text().count('all_reduce')
-  assert exchanges == (4 if processes == 1 else 3)  # Leaves, dtypes.
+
+
+def test_processes_on_cpus_exchange_one_array_a_dtype(monkeypatch):
+  monkeypatch.setattr(parallel.jax, 'process_count', lambda: 2)
+  share = [np.ones((4, 2, 3), np.float32), np.ones((4, 5), np.float32)]
+  share += [np.ones((4, 7), np.int32)]
+  mesh = jax.sharding.Mesh(np.array(jax.devices()), (parallel.AXIS,))
+  total = jax.jit(
+      jax.shard_map(
+          parallel.psum,
+          mesh=mesh,
+          in_specs=jax.P(parallel.AXIS),
+          out_specs=jax.P(),
+          check_vma=False,
+      )
+  )
+  assert total.lower(share).as_text().count('all_reduce') == 2
