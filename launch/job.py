@@ -69,6 +69,12 @@ def parser(launcher: str, description: str) -> argparse.ArgumentParser:
       'runs/EXPERIMENT-PRESET or runs/EXPERIMENT-SWEEP)',
   )
   result.add_argument(
+      '--max_restarts',
+      type=number('max_restarts', 0),
+      default=3,
+      help='crashes that a run may recover from (default: 3)',
+  )
+  result.add_argument(
       '--dry_run',
       action='store_true',
       help='print what would be run, exactly, and end',

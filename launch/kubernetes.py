@@ -442,12 +442,6 @@ def _parser() -> argparse.ArgumentParser:
       default=120,
       help='seconds for saving when a pod has to go (default: 120)',
   )
-  parser.add_argument(
-      '--max_restarts',
-      type=job.number('max_restarts', 0),
-      default=3,
-      help='crashes that a run may recover from (default: 3)',
-  )
   return parser
 
 

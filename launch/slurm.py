@@ -192,12 +192,6 @@ def _parser() -> argparse.ArgumentParser:
       default=120,
       help='seconds before the time limit for saving (default: 120)',
   )
-  parser.add_argument(
-      '--max_restarts',
-      type=job.number('max_restarts', 0),
-      default=3,
-      help='crashes that a run may recover from (default: 3)',
-  )
   return parser
 
 

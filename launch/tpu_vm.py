@@ -174,12 +174,6 @@ def _parser() -> argparse.ArgumentParser:
       'in --gcloud=--reserved',
   )
   parser.add_argument(
-      '--max_restarts',
-      type=job.number('max_restarts', 0),
-      default=3,
-      help='crashes that a run may recover from (default: 3)',
-  )
-  parser.add_argument(
       '--grace',
       type=float,
       default=300.0,
