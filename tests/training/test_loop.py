@@ -302,6 +302,18 @@ def test_skipping_goes_on_and_counts(tmp_path, capsys):
   assert 'Step 9: 1 of the last 1 updates were not' in capsys.readouterr().out
 
 
+@pytest.mark.parametrize('action', ['skip', 'roll_back'])
+def test_patience_that_ends_with_the_run_is_not_taken_for_its_end(
+    tmp_path, action
+):
+  nonfinite = NonfiniteConfig(action, patience=4)
+  bad = bad_batches(*range(16, 20))
+  for _ in range(2):  # Started again it comes to the same end.
+    with pytest.raises(Diverged, match='4 calls in a row .* 20.* of step 15'):
+      run_from_host(tmp_path, nonfinite=nonfinite, batch_at=bad)
+    assert not (tmp_path / 'checkpoints/20').exists()
+
+
 @pytest.mark.parametrize('crash_at', [None, 14, 17])
 def test_rolling_back_goes_on_with_the_data_that_come_next(
     tmp_path, crash_at, capsys
