@@ -8,6 +8,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
+from rmc_jax.cores import AttendingCore
 from rmc_jax.cores import ProjectedCore
 from rmc_jax.cores.deferred_gradients import tap_weights
 from rmc_jax.types import Array
@@ -53,7 +54,7 @@ def unroll(
     time_major: if False, `inputs`, `reset`, outputs and the states of
       `return_all_states` have the B axis before the T axis.
     treat_input_as_matrix: join the rows of [T, B, I, ...] inputs to the memory
-      one by one; only for a `ProjectedCore`.
+      one by one; only for an `AttendingCore`.
     reset: [T, B] booleans, [T] unbatched: where True the step starts from
       `core.initial_state`, as after the end of an episode.
     lengths: [B] integers, () unbatched: example b ends after `lengths[b]`
@@ -72,7 +73,7 @@ def unroll(
       this must be False.
     return_all_states: return the state after every step, not only the last.
     return_trace: return `(outputs, StepTrace)` in place of the outputs, each
-      field with the axes of `outputs` in front; only for a `ProjectedCore`.
+      field with the axes of `outputs` in front; only for an `AttendingCore`.
 
   Returns:
     The outputs, a nest of [T, B, ...] arrays, and the last state (or all).
@@ -89,10 +90,10 @@ def unroll(
       'treat_input_as_matrix': treat_input_as_matrix,
       'return_trace': return_trace,
   }.items():
-    if value and not projected:
+    if value and not isinstance(core, AttendingCore):
       raise ValueError(
-          f'{option}=True needs a core of rmc_jax, a ProjectedCore; '
-          f'{type(core).__name__} is none.'
+          f'{option}=True needs a relational memory of rmc_jax, an '
+          f'AttendingCore; {type(core).__name__} is none.'
       )
   num_steps, *batch_shape = _leading_shape(
       core, inputs, state, time_major, reset, lengths
@@ -103,9 +104,12 @@ def unroll(
         tuple(_swap([num_steps, *batch_shape], time_major)),
         treat_input_as_matrix,
     )
-    inputs = core.project(inputs, treat_input_as_matrix)
+    options = {'treat_input_as_matrix': True} if treat_input_as_matrix else {}
+    inputs = core.project(inputs, **options)
     state = core.widen_state(state)
-    step = core.trace_step if return_trace else core.step
+    step = core.step
+    if return_trace and isinstance(core, AttendingCore):
+      step = core.trace_step
     step = functools.partial(_loaded_step, step)
   else:
     step = core

@@ -15,7 +15,7 @@ from rmc_jax.cores.memory_matrix import join_rows
 from rmc_jax.cores.memory_matrix import memory_batch_shape
 from rmc_jax.cores.memory_matrix import positive_int
 from rmc_jax.cores.memory_matrix import wide
-from rmc_jax.cores.projected_core import ProjectedCore
+from rmc_jax.cores.projected_core import AttendingCore
 from rmc_jax.cores.projected_core import StepTrace
 from rmc_jax.ops import dot_product_attention
 from rmc_jax.ops import split_heads
@@ -48,7 +48,7 @@ class ProjectedInputs(NamedTuple):
   gates: Array
 
 
-class PaperRelationalMemory(ProjectedCore):
+class PaperRelationalMemory(AttendingCore):
   r"""A 2-dimensional LSTM whose rows attend to each other and to the input.
 
   .. math::

@@ -35,7 +35,7 @@ class ProjectedCore(hk.RNNCore):
   subclass that overrides `__call__` must override these parts as well.
 
   The methods are `hk.transparent`: a `jmp` policy set on the class is applied
-  by the layers inside and does not round the memory, which is an argument here,
+  by the layers inside and does not round the state, which is an argument here,
   to its compute dtype at every step, as Haiku's interceptor would. For the same
   reason `hk.intercept_methods` sees the layers and not these methods.
   """
@@ -46,63 +46,41 @@ class ProjectedCore(hk.RNNCore):
 
   @hk.transparent
   def __call__(
-      self,
-      inputs: Array,
-      state: ArrayTree,
-      treat_input_as_matrix: bool = False,
+      self, inputs: Array, state: ArrayTree
   ) -> tuple[Array, ArrayTree]:
     """One step.
 
     Args:
-      inputs: [B, ...], flattened to one row of features for each example; or,
-        with `treat_input_as_matrix`, [B, I, ...] flattened to I rows each.
-        Without the B axis where the state has none.
+      inputs: [B, ...], flattened to features for each example. Without the B
+        axis where the state has none.
       state: the core's state before the step.
-      treat_input_as_matrix: whether to join I rows to the memory, or one.
 
     Returns:
-      The output, [B, N * D], and the next state.
+      The output, [B, ...], and the next state.
 
     Raises:
       TypeError: the inputs are not floating-point numbers.
       ValueError: the shapes of inputs and state do not fit.
     """
-    batch_shape = self.batch_shape(state)
-    inputs = self.flatten_inputs(inputs, batch_shape, treat_input_as_matrix)
-    return self.step(self.project(inputs, treat_input_as_matrix), state)
+    inputs = self.flatten_inputs(inputs, self.batch_shape(state))
+    return self.step(self.project(inputs), state)
 
   @abc.abstractmethod
-  def project(
-      self, inputs: Array, treat_input_as_matrix: bool = False
-  ) -> ArrayTree:
+  def project(self, inputs: Array) -> ArrayTree:
     """Everything a step needs of its inputs, without looking at the state.
 
     Args:
-      inputs: [..., features], or [..., I, features] for a matrix, under any
-        leading axes: [B], [T, B] or none.
-      treat_input_as_matrix: as for `__call__`.
+      inputs: [..., features] under any leading axes: [B], [T, B] or none.
 
     Returns:
       A nest of arrays with the same leading axes, for `step` to consume.
     """
 
-  @hk.transparent
+  @abc.abstractmethod
   def step(
       self, projected: ArrayTree, state: ArrayTree
   ) -> tuple[Array, ArrayTree]:
-    """The recurrent part of one step: `(output [..., N * D], next_state)`."""
-    (output, _), next_state = self.trace_step(projected, state)
-    return output, next_state
-
-  @abc.abstractmethod
-  def trace_step(
-      self, projected: ArrayTree, state: ArrayTree
-  ) -> tuple[tuple[Array, StepTrace], ArrayTree]:
-    """`step` with its `StepTrace`: `((output, trace), next_state)`.
-
-    It is the same computation. Under `jax.jit`, `step` costs nothing extra,
-    since a trace that nobody returns is never computed.
-    """
+    """The recurrent part of one step: `(output, next_state)`."""
 
   @abc.abstractmethod
   def batch_shape(self, state: ArrayTree) -> tuple[int, ...]:
@@ -124,13 +102,12 @@ class ProjectedCore(hk.RNNCore):
     return wide(state) if active_policy(self._policy) else state
 
   @hk.transparent
-  def _flatten_slots(self, slots: Array) -> Array:
-    """[..., N, D] flattened to [..., N * D], in the dtype a policy wants.
+  def cast_output(self, output: Array) -> Array:
+    """An output in the dtype that a policy wants.
 
     That is the output dtype of the core's own policy; inside a module with one,
     where the next layer is narrow too, the compute dtype, as for any module.
     """
-    output = slots.reshape(*slots.shape[:-2], math.prod(slots.shape[-2:]))
     if self._policy:
       return self._policy.cast_to_output(output)
     surrounding = active_policy(None)
@@ -182,3 +159,64 @@ class ProjectedCore(hk.RNNCore):
       )
     features = math.prod(inputs.shape[kept:])
     return inputs.reshape(*inputs.shape[:kept], features)
+
+
+class AttendingCore(ProjectedCore):
+  """A memory of slots that attend, whose input may be a matrix of rows."""
+
+  @hk.transparent
+  def __call__(
+      self,
+      inputs: Array,
+      state: ArrayTree,
+      treat_input_as_matrix: bool = False,
+  ) -> tuple[Array, ArrayTree]:
+    """One step.
+
+    Args:
+      inputs: [B, ...], flattened to one row of features for each example; or,
+        with `treat_input_as_matrix`, [B, I, ...] flattened to I rows each.
+        Without the B axis where the state has none.
+      state: the core's state before the step.
+      treat_input_as_matrix: whether to join I rows to the memory, or one.
+
+    Returns:
+      The output, [B, N * D], and the next state.
+
+    Raises:
+      TypeError: the inputs are not floating-point numbers.
+      ValueError: the shapes of inputs and state do not fit.
+    """
+    batch_shape = self.batch_shape(state)
+    inputs = self.flatten_inputs(inputs, batch_shape, treat_input_as_matrix)
+    return self.step(self.project(inputs, treat_input_as_matrix), state)
+
+  @abc.abstractmethod
+  def project(
+      self, inputs: Array, treat_input_as_matrix: bool = False
+  ) -> ArrayTree:
+    """See base class; or [..., I, features] for a matrix, I rows to join."""
+
+  @hk.transparent
+  def step(
+      self, projected: ArrayTree, state: ArrayTree
+  ) -> tuple[Array, ArrayTree]:
+    """See base class. The output is [..., N * D]."""
+    (output, _), next_state = self.trace_step(projected, state)
+    return output, next_state
+
+  @abc.abstractmethod
+  def trace_step(
+      self, projected: ArrayTree, state: ArrayTree
+  ) -> tuple[tuple[Array, StepTrace], ArrayTree]:
+    """`step` with its `StepTrace`: `((output, trace), next_state)`.
+
+    It is the same computation. Under `jax.jit`, `step` costs nothing extra,
+    since a trace that nobody returns is never computed.
+    """
+
+  @hk.transparent
+  def _flatten_slots(self, slots: Array) -> Array:
+    """[..., N, D] as an output, [..., N * D]."""
+    width = math.prod(slots.shape[-2:])
+    return self.cast_output(slots.reshape(*slots.shape[:-2], width))
