@@ -138,7 +138,7 @@ def make_functions(config: Config) -> Functions:
       loss_fn,
       optimizer,
       global_batch_size=config.batch_size,
-      sample=sample,
+      sample=lambda key, _: sample(key),
       data_key=train_key,
       updates_per_call=config.updates_per_call,
   )

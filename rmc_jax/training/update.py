@@ -42,8 +42,8 @@ class LossAux(NamedTuple):
 LossFn = Callable[
     [ArrayTree, ArrayTree, Array, ArrayTree], tuple[Array, LossAux]
 ]
-# key -> one example, no batch axis
-SampleFn = Callable[[Array], ArrayTree]
+# (key, network_state) -> one example, no batch axis
+SampleFn = Callable[[Array, ArrayTree], ArrayTree]
 
 
 def make_update(
@@ -63,7 +63,8 @@ def make_update(
       the device's index in the job folded in, for dropout and the like.
     optimizer: applied to g, clipping included if it clips.
     global_batch_size: examples in one update, over all devices of the job.
-    sample: makes one example on the device, for tasks that need no files.
+    sample: makes one example on the device, for tasks that need no files; sees
+      the network state, where a curriculum keeps its level.
       Example i of update s has the key
       `fold_in(fold_in(data_key, s), i)`, i counting through the global batch:
       the same examples come out on 1, 2 or 4 devices. None: batches come from
@@ -121,7 +122,7 @@ def make_update(
       raise ValueError('This update makes its own batch with sample; got one.')
 
     def body(state, _):
-      batch = _sample_share(sample, data_key, state.step, per_device)
+      batch = _sample_share(sample, data_key, state, per_device)
       return step(state, batch)
 
     state, metrics = jax.lax.scan(body, state, length=updates_per_call)
@@ -174,13 +175,13 @@ def make_step(
   return step
 
 
-def _sample_share(sample, data_key, step, per_device) -> ArrayTree:
+def _sample_share(sample, data_key, state, per_device) -> ArrayTree:
   """This device's examples of the global batch, leaves [per_device, ...]."""
   first = jax.lax.axis_index(parallel.AXIS) * per_device
   keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(
-      jax.random.fold_in(data_key, step), first + jnp.arange(per_device)
+      jax.random.fold_in(data_key, state.step), first + jnp.arange(per_device)
   )
-  return jax.vmap(sample)(keys)
+  return jax.vmap(sample, in_axes=(0, None))(keys, state.network_state)
 
 
 def _all_finite(tree: ArrayTree) -> Array:

@@ -94,7 +94,7 @@ def train_on_generated(state, optimizer, data_key):
       loss_fn,
       optimizer,
       global_batch_size=B,
-      sample=sample,
+      sample=lambda key, _: sample(key),
       data_key=data_key,
       updates_per_call=2,
   )

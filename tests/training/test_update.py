@@ -58,8 +58,9 @@ def make_batch(seed):
   }
 
 
-def sample(key):
+def sample(key, network_state):
   """One example, for data made on the device."""
+  del network_state
   drawn = jax.random.uniform(key, (T, X + 2), minval=-1.0)
   return {
       'x': drawn[:, :X],
@@ -204,7 +205,7 @@ def test_example_keys_follow_from_the_step_and_the_global_index():
       keep,
       optimizer,
       global_batch_size=8,
-      sample=jax.random.key_data,
+      sample=lambda key, _: jax.random.key_data(key),
       data_key=jax.random.key(2),
       updates_per_call=2,
   )
@@ -363,6 +364,38 @@ def test_network_state_is_averaged_and_whole_numbers_are_kept():
   assert state.network_state['count'] == 1
   assert state.network_state['count'].dtype == jnp.int32
   parallel.assert_replicated(state)
+
+
+def test_data_made_on_the_device_see_the_network_state_of_their_update():
+  def level(key, network_state):
+    del key
+    return network_state['level']
+
+  def climb(params, network_state, key, batch):
+    del key
+    loss = 0.0 * params['w'] + batch.sum()
+    next_state = {'level': network_state['level'] + 1.0}
+    aux = LossAux(jnp.float32(batch.size), {'level': (loss, 1.0)}, next_state)
+    return loss, aux
+
+  optimizer = optax.sgd(1.0)
+  update = make_update(
+      climb,
+      optimizer,
+      global_batch_size=8,
+      sample=level,
+      data_key=jax.random.key(2),
+      updates_per_call=3,
+  )
+  state = start(
+      optimizer,
+      params={'w': jnp.float32(1)},
+      network_state={'level': jnp.float32(5)},
+  )
+  state, metrics = update(state)
+  assert float(metrics['level'][0]) == 8 * (5 + 6 + 7)
+  state, metrics = update(state)
+  assert float(metrics['level'][0]) == 8 * (8 + 9 + 10)
 
 
 @pytest.mark.parametrize('generated', [False, True])

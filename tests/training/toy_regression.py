@@ -96,7 +96,7 @@ def update(updates_per_call: int = 2, loss_fn=loss_fn):
       loss_fn,
       optimizer(),
       global_batch_size=BATCH,
-      sample=sample,
+      sample=lambda key, _: sample(key),
       data_key=jax.random.key(2),
       updates_per_call=updates_per_call,
   )
