@@ -21,7 +21,7 @@ ROOMS = ('rmc_jax', 'experiments', 'launch', 'tests', 'docs')
 
 # Modules of the package without a test file of the same name, and why.
 WITHOUT_TWIN = {
-  'cores/memory_matrix.py': 'half of both memory cores, tested as such',
+  'cores/memory_matrix.py': 'the state of several cores, tested as such',
   'cores/projected_core.py': 'abstract; tests/test_unroll.py uses both halves',
   'parity/names.py': 'tests/parity/test_convert.py pins every name',
   'parity/ours.py': 'tests/parity/test_goldens.py runs it on every rung',

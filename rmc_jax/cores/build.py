@@ -4,6 +4,10 @@ import dataclasses
 
 import haiku as hk
 
+from rmc_jax.cores.dnc import DNC
+from rmc_jax.cores.entity_network import EntityNetwork
+from rmc_jax.cores.lstm import LSTM
+from rmc_jax.cores.lstm_bank import LSTMBank
 from rmc_jax.cores.paper_relational_memory import PaperRelationalMemory
 from rmc_jax.cores.relational_memory import RelationalMemory
 
@@ -28,8 +32,26 @@ class CoreConfig:
   num_blocks: int = 1  # L
   input_bias: float = 0.0
   query_scale: str = 'key'  # 'qkv': as dm-sonnet up to 1.26
-  # LSTM.
+  # LSTM, and the controller of a DNC.
   hidden_size: int = 2048
+  num_layers: int = 1
+  # LSTMBank.
+  num_cells: int = 4
+  total_size: int = 2048  # units of all cells together
+  share_weights: bool = False
+  summed: str = 'hidden'  # what the output sums over cells; 'cell'
+  # EntityNetwork.
+  num_slots: int = 20
+  slot_size: int = 100
+  gate_bias: bool = False
+  # DNC.
+  memory_size: int = 80
+  word_size: int = 64
+  num_reads: int = 4
+  num_writes: int = 1
+  controller: str = 'lstm'  # or 'feed_forward'
+  output_size: int | None = None  # None: as hidden_size
+  clip_value: float | None = 20.0  # None: not clipped
 
   def validate(self) -> None:
     """Raises ValueError for what `build_core` would refuse.
@@ -85,15 +107,47 @@ def _paper_relational_memory(config: CoreConfig) -> hk.RNNCore:
 
 
 def _lstm(config: CoreConfig) -> hk.RNNCore:
-  if config.hidden_size < 1:
-    raise ValueError(f'hidden_size must be >= 1. Got: {config.hidden_size}.')
-  return hk.LSTM(config.hidden_size)
+  return LSTM(config.hidden_size, config.num_layers)
+
+
+def _lstm_bank(config: CoreConfig) -> hk.RNNCore:
+  return LSTMBank(
+      total_size=config.total_size,
+      num_cells=config.num_cells,
+      share_weights=config.share_weights,
+      summed=config.summed,
+  )
+
+
+def _entity_network(config: CoreConfig) -> hk.RNNCore:
+  return EntityNetwork(
+      num_slots=config.num_slots,
+      slot_size=config.slot_size,
+      gate_bias=config.gate_bias,
+  )
+
+
+def _dnc(config: CoreConfig) -> hk.RNNCore:
+  return DNC(
+      memory_size=config.memory_size,
+      word_size=config.word_size,
+      num_reads=config.num_reads,
+      num_writes=config.num_writes,
+      controller=config.controller,
+      hidden_size=config.hidden_size,
+      num_layers=config.num_layers,
+      output_size=config.output_size,
+      clip_value=config.clip_value,
+  )
 
 
 _BUILDERS = {
     'relational_memory': _relational_memory,
     'paper_relational_memory': _paper_relational_memory,
     'lstm': _lstm,
+    'lstm_bank': _lstm_bank,
+    'entity_network': _entity_network,
+    'dnc': _dnc,
 }
 NAMES = tuple(_BUILDERS)
 # Those that have attention weights to look at.

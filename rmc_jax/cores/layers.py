@@ -57,10 +57,26 @@ class Linear(hk.Module):
       out += jnp.broadcast_to(b.astype(out.dtype), out.shape)
     return out.reshape(*x.shape[:-1], self.output_size)
 
-  def _weight(self, input_size: int, input_dtype: jnp.dtype) -> Array:
+  def make_weight(
+      self, input_size: int, input_dtype: jnp.dtype, fan_in: int
+  ) -> None:
+    """Makes the weight ahead of its use, as part of one with more inputs.
+
+    Args:
+      input_size: of the inputs that are to come.
+      input_dtype: theirs, which the weight will have unless a policy says else.
+      fan_in: of the whole; `w` starts with standard deviation 1/sqrt(fan_in).
+    """
+    self._weight(input_size, input_dtype, fan_in)
+
+  def _weight(
+      self, input_size: int, input_dtype: jnp.dtype, fan_in: int | None = None
+  ) -> Array:
     policy = active_policy(self._policy)
     dtype = policy.param_dtype if policy else input_dtype
-    w_init = hk.initializers.TruncatedNormal(1.0 / np.sqrt(input_size))
+    w_init = hk.initializers.TruncatedNormal(
+        1.0 / np.sqrt(fan_in or input_size)
+    )
     return hk.get_parameter('w', [input_size, self.output_size], dtype, w_init)
 
   def _open_tap(self, product: Product, rows: jax.ShapeDtypeStruct) -> Tap:

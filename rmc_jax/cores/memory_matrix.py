@@ -48,12 +48,12 @@ def wide(state: ArrayTree) -> ArrayTree:
   )
 
 
-def positive_int(name: str, value: int) -> int:
-  """Returns `value` if it is an integer of at least 1, else says what it is."""
+def positive_int(name: str, value: int, least: int = 1) -> int:
+  """`value` if it is an integer of `least` or more; else says what it is."""
   try:
     number = operator.index(value)
   except TypeError:
     raise TypeError(f'{name} must be an integer. Got: {value!r}.') from None
-  if number < 1:
-    raise ValueError(f'{name} must be >= 1. Got: {value}.')
+  if number < least:
+    raise ValueError(f'{name} must be >= {least}. Got: {value}.')
   return number

@@ -3,7 +3,9 @@
 import haiku as hk
 import jax
 import jax.numpy as jnp
+import jmp
 import numpy as np
+import pytest
 
 from rmc_jax.cores.layers import LayerNorm
 from rmc_jax.cores.layers import Linear
@@ -40,6 +42,61 @@ def test_linear_equals_haikus():
   np.testing.assert_allclose(
       net.apply(params, x), haikus.apply(params, x), atol=1e-6
   )
+
+
+def test_a_weight_made_ahead_starts_as_part_of_a_wider_one():
+  # Truncated normal at two standard deviations: spread 0.8796 of its scale.
+  rows, fan_in, columns = 100, 900, 60
+
+  def forward(x, whole=None):
+    linear = Linear(columns, name='linear')
+    if whole:
+      linear.make_weight(rows, x.dtype, whole)
+    return linear(x)
+
+  x = jax.random.normal(jax.random.key(1), (7, rows))
+  net = hk.without_apply_rng(hk.transform(forward))
+  params = net.init(jax.random.key(0), x, fan_in)
+  assert jax.tree.map(jnp.shape, params) == {
+      'linear': {'w': (rows, columns), 'b': (columns,)}
+  }
+  scaled = np.asarray(params['linear']['w']) * np.sqrt(fan_in)
+  assert 1.9 < np.abs(scaled).max() <= 2.0 + 1e-5
+  # 6,000 draws: five standard errors.
+  assert abs(scaled.std() - 0.8796) < 5 * 0.88 / np.sqrt(2 * scaled.size)
+  # The call uses that weight; it makes no other.
+  np.testing.assert_array_equal(
+      net.apply(params, x, fan_in), net.apply(params, x)
+  )
+  # A fan-in that is the weight's own changes nothing.
+  np.testing.assert_array_equal(
+      net.init(jax.random.key(0), x, rows)['linear']['w'],
+      net.init(jax.random.key(0), x)['linear']['w'],
+  )
+
+
+def test_a_weight_made_ahead_has_the_dtype_of_its_inputs_or_the_policys():
+  def make(x):
+    Linear(3, name='linear').make_weight(5, x.dtype, 11)
+
+  net = hk.transform(make)
+  x = jnp.ones((2, 5), jnp.bfloat16)
+  (weight,) = jax.tree.leaves(net.init(jax.random.key(0), x))
+  assert weight.dtype == jnp.bfloat16
+  policy = jmp.get_policy('params=float32,compute=bfloat16,output=bfloat16')
+  with hk.mixed_precision.push_policy(Linear, policy):
+    (weight,) = jax.tree.leaves(net.init(jax.random.key(0), x))
+  assert weight.dtype == jnp.float32
+
+
+def test_a_weight_made_ahead_for_other_inputs_is_noticed():
+  def forward(x):
+    linear = Linear(3)
+    linear.make_weight(5, x.dtype, 11)
+    return linear(x)
+
+  with pytest.raises(ValueError, match='linear/w.*5, 3.*6, 3'):
+    hk.transform(forward).init(jax.random.key(0), jnp.ones((2, 6)))
 
 
 def test_mlp_has_no_relu_after_its_last_layer():

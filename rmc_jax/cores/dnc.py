@@ -1,0 +1,354 @@
+"""The Differentiable Neural Computer, a baseline of the RMC paper."""
+
+import contextlib
+import math
+from typing import Any
+from typing import NamedTuple
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import jmp
+
+from rmc_jax.cores.layers import Linear
+from rmc_jax.cores.lstm import LSTM
+from rmc_jax.cores.memory_matrix import positive_int
+from rmc_jax.cores.memory_matrix import wide
+from rmc_jax.cores.projected_core import ProjectedCore
+from rmc_jax.ops import dnc_addressing as addressing
+from rmc_jax.types import Array
+from rmc_jax.types import ArrayTree
+
+CONTROLLERS = ('lstm', 'feed_forward')
+
+
+class DNCState(NamedTuple):
+  """What a DNC carries; letters as in `rmc_jax.ops.dnc_addressing`.
+
+  Attributes:
+    memory: [..., N, W] a word in each slot.
+    read_weights: [..., R, N] where each head read.
+    write_weights: [..., J, N] where each head wrote.
+    link: [..., J, N, N] which slot was written after which.
+    precedence: [..., J, N] how far each slot was the last written.
+    usage: [..., N] how far each slot is taken.
+    reads: [..., R, W] the words read.
+    controller: the controller's own state; () for a feed-forward one.
+  """
+
+  memory: Array
+  read_weights: Array
+  write_weights: Array
+  link: Array
+  precedence: Array
+  usage: Array
+  reads: Array
+  controller: ArrayTree
+
+
+class DNC(ProjectedCore):
+  r"""A controller that writes words to a memory of slots, and reads them.
+
+  One step on input x, with the words :math:`r` that were read last:
+
+  .. math::
+
+     \begin{array}{ll}
+     y = \mathrm{clip}(\mathrm{Controller}([x; r])) & \\
+     \xi = \mathrm{Linear}(y) & \text{what the heads shall do} \\
+     M' = \mathrm{write}(M, \xi), \quad r' = \mathrm{read}(M', \xi) & [R, W] \\
+     \mathrm{output} = \mathrm{clip}(\mathrm{Linear}([y; r'])) &
+     \end{array}
+
+  Where to write and read is told in `rmc_jax.ops.dnc_addressing`. Usage is
+  brought up to date with the last step's weights before the write, the write
+  looks for content in the old memory, the reads in the new.
+
+  Source: Graves et al. 2016, "Hybrid computing using a neural network with
+  dynamic external memory", in the form its authors released it, `dnc.py`,
+  `access.py` and `addressing.py` of google-deepmind/dnc; the default sizes are
+  those of Santoro et al. 2018, appendix A.2, which swept 128, 256 and 512 units
+  a layer, with an LSTM controller for programs and a feed-forward controller
+  for memorization.
+
+  Notes:
+    The interface is one Linear, `interface`, equal to the original's ten side
+    by side. Its columns are, in this order: write vectors J * W, erase vectors
+    J * W, free gates R, allocation gates J, write gates J, read modes
+    R * (2 * J + 1), write keys J * W, write strengths J, read keys R * W, read
+    strengths R; a head's own lie together.
+    The released controller is one LSTM layer, which `num_layers=1` gives.
+    Several are as in Graves et al.: every layer sees x and the last reads, and
+    the outputs of all are joined.
+    Where Santoro et al. are silent: the feed-forward controller has a ReLU
+    after each layer, as the MLPs that they describe; numbers are clipped to 20,
+    as in the released demonstration; the output is as wide as one layer.
+    Under a policy the Linears have narrow factors, and all addressing stays in
+    float32: what it decides hangs on small differences. From an empty memory
+    the free slots differ by rounding alone after the first write, so runs on
+    other devices or in other precisions may write to other slots.
+  """
+
+  @hk.name_like('__call__')
+  def __init__(
+      self,
+      memory_size: int = 80,
+      word_size: int = 64,
+      num_reads: int = 4,
+      num_writes: int = 1,
+      controller: str = 'lstm',
+      hidden_size: int = 256,
+      num_layers: int = 2,
+      output_size: int | None = None,
+      clip_value: float | None = 20.0,
+      name: str = 'dnc',
+  ):
+    """Constructs the core.
+
+    Args:
+      memory_size: N, the number of memory slots.
+      word_size: W, the width of a slot.
+      num_reads: R, read heads.
+      num_writes: J, write heads.
+      controller: 'lstm', or 'feed_forward', whose only memory is the slots.
+      hidden_size: units in each layer of the controller.
+      num_layers: layers of the controller.
+      output_size: width of the output; None means `hidden_size`.
+      clip_value: largest size of a number in the controller's output and state
+        and in the core's output; None for no limit.
+      name: name of the module.
+
+    Raises:
+      TypeError: a size is not an integer.
+      ValueError: a size is below 1, `clip_value` is not above 0, or the
+        controller is unknown.
+    """
+    super().__init__(name=name)
+    slots = positive_int('memory_size', memory_size)
+    word = positive_int('word_size', word_size)
+    reads = positive_int('num_reads', num_reads)
+    writes = positive_int('num_writes', num_writes)
+    hidden_size = positive_int('hidden_size', hidden_size)
+    num_layers = positive_int('num_layers', num_layers)
+    output_size = hidden_size if output_size is None else output_size
+    output_size = positive_int('output_size', output_size)
+    if controller not in CONTROLLERS:
+      raise ValueError(
+          f'controller must be one of {CONTROLLERS}. Got: {controller!r}.'
+      )
+    if clip_value is not None and not clip_value > 0:
+      raise ValueError(
+          f'clip_value must be > 0, or None not to clip. Got: {clip_value}.'
+      )
+    self._clip_value = clip_value
+    if controller == 'lstm':
+      # It looks up its policy when it is made, and should have this core's.
+      with (
+          hk.mixed_precision.push_policy(LSTM, self._policy)
+          if self._policy
+          else contextlib.nullcontext()
+      ):
+        self._controller = LSTM(
+            hidden_size, num_layers, reads * word, name='controller'
+        )
+    else:
+      self._controller = _FeedForward(
+          hidden_size, num_layers, reads * word, self._policy, name='controller'
+      )
+    self._state_shapes = {
+        'memory': (slots, word),
+        'read_weights': (reads, slots),
+        'write_weights': (writes, slots),
+        'link': (writes, slots, slots),
+        'precedence': (writes, slots),
+        'usage': (slots,),
+        'reads': (reads, word),
+    }
+    # The interface, in the order of its columns.
+    self._interface_shapes = _Interface(
+        write_words=(writes, word),
+        erase=(writes, word),
+        free_gates=(reads,),
+        allocation_gates=(writes,),
+        write_gates=(writes,),
+        read_modes=(reads, 2 * writes + 1),
+        write_keys=(writes, word),
+        write_strengths=(writes,),
+        read_keys=(reads, word),
+        read_strengths=(reads,),
+    )
+    width = sum(map(math.prod, self._interface_shapes))
+    self._interface = Linear(width, policy=self._policy, name='interface')
+    self._output = Linear(output_size, policy=self._policy, name='output')
+
+  @hk.transparent
+  def initial_state(self, batch_size: int | None) -> DNCState:
+    """Zeros, with a B axis in front or for None without: no slot is in use."""
+    lead = () if batch_size is None else (batch_size,)
+    return DNCState(
+        **{k: jnp.zeros((*lead, *v)) for k, v in self._state_shapes.items()},
+        controller=self._controller.initial_state(batch_size),
+    )
+
+  @hk.transparent
+  def project(self, inputs: Array) -> ArrayTree:
+    """See base class. The input's share of the controller."""
+    return self._controller.project(inputs)
+
+  @hk.transparent
+  def step(
+      self, projected: ArrayTree, state: DNCState
+  ) -> tuple[Array, DNCState]:
+    """See base class. The output is [..., output_size]."""
+    before = wide(state)
+    hidden, controller = self._clip(
+        self._controller.step(
+            projected, before.controller, feedback=_flatten(before.reads)
+        )
+    )
+    interface = _parse(self._interface(hidden), self._interface_shapes)
+    after = _write_and_read(interface, before)._replace(controller=controller)
+    rows = jnp.concatenate([hidden, _flatten(after.reads)], axis=-1)
+    output = self._clip(self._output(rows))
+    after = jax.tree.map(lambda a, s: a.astype(s.dtype), after, state)
+    return self.cast_output(output), after
+
+  @hk.transparent
+  def batch_shape(self, state: DNCState) -> tuple[int, ...]:
+    """See base class."""
+    shapes, leaves = jax.tree.map(jnp.shape, state), jax.tree.leaves(state)
+    batch_shape = jnp.shape(leaves[0])[:-2][:1] if leaves else ()
+    zeros = self.initial_state(*batch_shape or (None,))
+    expected = jax.tree.map(jnp.shape, zeros)
+    if shapes != expected:
+      raise ValueError(
+          f'{self.name}: the state has shapes {shapes}, expected {expected} '
+          'for some batch, or all without; initial_state() makes one.'
+      )
+    return batch_shape
+
+  @hk.transparent
+  def _clip(self, tree: ArrayTree) -> ArrayTree:
+    """All numbers of a nest within `clip_value`."""
+    if (size := self._clip_value) is None:
+      return tree
+    return jax.tree.map(lambda x: jnp.clip(x, -size, size), tree)
+
+
+class _FeedForward(hk.Module):
+  """ReLU layers in the place of the controller's LSTM, without a state."""
+
+  @hk.name_like('__call__')
+  def __init__(
+      self,
+      hidden_size: int,
+      num_layers: int,
+      feedback_size: int,
+      policy: jmp.Policy | None,
+      name: str,
+  ):
+    super().__init__(name=name)
+    self._feedback_size = feedback_size
+    self._input = Linear(hidden_size, policy=policy, name='input')
+    self._feedback = Linear(hidden_size, False, policy=policy, name='feedback')
+    self._layers = [
+        Linear(hidden_size, policy=policy, name=f'linear_{i}')
+        for i in range(1, num_layers)
+    ]
+
+  @hk.transparent
+  def initial_state(self, batch_size: int | None) -> tuple[()]:
+    """Nothing."""
+    del batch_size
+    return ()
+
+  @hk.transparent
+  def project(self, inputs: Array) -> Array:
+    """The input's share of the first layer, [..., Y]."""
+    # The two are parts of one weight, and start as that would.
+    fan_in = inputs.shape[-1] + self._feedback_size
+    self._input.make_weight(inputs.shape[-1], inputs.dtype, fan_in)
+    self._feedback.make_weight(self._feedback_size, inputs.dtype, fan_in)
+    return self._input(inputs)
+
+  @hk.transparent
+  def step(
+      self, projected: Array, state: tuple[()], feedback: Array
+  ) -> tuple[Array, tuple[()]]:
+    """The rest, from [..., feedback_size] too: [..., Y] and nothing."""
+    x = jax.nn.relu(projected + self._feedback(feedback))
+    for layer in self._layers:
+      x = jax.nn.relu(layer(x))
+    return x, state
+
+
+class _Interface(NamedTuple):
+  """What the controller tells the heads; or the shape of each part."""
+
+  write_words: Any  # [..., J, W] what to write
+  erase: Any  # [..., J, W] in (0, 1), what to erase where it is written
+  free_gates: Any  # [..., R] in (0, 1), whether to free what was read
+  allocation_gates: Any  # [..., J] in (0, 1), to a free slot or by content
+  write_gates: Any  # [..., J] in (0, 1), whether to write at all
+  read_modes: Any  # [..., R, 2 * J + 1] backward, forward, by content; sum to 1
+  write_keys: Any  # [..., J, W] content to look for
+  write_strengths: Any  # [..., J] how sharply
+  read_keys: Any  # [..., R, W] content to look for
+  read_strengths: Any  # [..., R] how sharply
+
+
+def _parse(columns: Array, shapes: _Interface) -> _Interface:
+  """Cuts the interface's columns into its parts, each in its range."""
+  parts = jax.lax.split(
+      columns, [math.prod(shape) for shape in shapes], axis=columns.ndim - 1
+  )
+  raw = _Interface(*(
+      part.reshape(*part.shape[:-1], *shape)
+      for part, shape in zip(parts, shapes, strict=True)
+  ))
+  return raw._replace(
+      erase=jax.nn.sigmoid(raw.erase),
+      free_gates=jax.nn.sigmoid(raw.free_gates),
+      allocation_gates=jax.nn.sigmoid(raw.allocation_gates),
+      write_gates=jax.nn.sigmoid(raw.write_gates),
+      read_modes=jax.nn.softmax(raw.read_modes),
+  )
+
+
+def _write_and_read(do: _Interface, state: DNCState) -> DNCState:
+  """The state after what the heads do in one step, but for the controller's."""
+  usage = addressing.usage_after_writes(state.usage, state.write_weights)
+  usage = addressing.usage_after_reads(usage, do.free_gates, state.read_weights)
+  allocations = addressing.write_allocations(
+      usage, do.allocation_gates * do.write_gates
+  )
+  content = addressing.content_weights(
+      do.write_keys, do.write_strengths, state.memory
+  )
+  write_weights = addressing.write_weights(
+      do.write_gates, do.allocation_gates, allocations, content
+  )
+  memory = addressing.erase_and_add(
+      state.memory, write_weights, do.erase, do.write_words
+  )
+
+  link = addressing.next_link(state.link, state.precedence, write_weights)
+  backward, forward = addressing.follow_links(link, state.read_weights)
+  content = addressing.content_weights(do.read_keys, do.read_strengths, memory)
+  read_weights = addressing.read_weights(
+      do.read_modes, backward, forward, content
+  )
+  return state._replace(
+      memory=memory,
+      read_weights=read_weights,
+      write_weights=write_weights,
+      link=link,
+      precedence=addressing.next_precedence(state.precedence, write_weights),
+      usage=usage,
+      reads=addressing.read_words(read_weights, memory),
+  )
+
+
+def _flatten(words: Array) -> Array:
+  """[..., R, W] side by side, [..., R * W]."""
+  return words.reshape(*words.shape[:-2], words.shape[-2] * words.shape[-1])

@@ -1,0 +1,199 @@
+"""The dynamic memory of a recurrent entity network: keyed, gated slots."""
+
+from typing import NamedTuple
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rmc_jax.cores.layers import compute_dtype
+from rmc_jax.cores.layers import Linear
+from rmc_jax.cores.memory_matrix import memory_batch_shape
+from rmc_jax.cores.memory_matrix import positive_int
+from rmc_jax.cores.memory_matrix import wide
+from rmc_jax.cores.projected_core import ProjectedCore
+from rmc_jax.types import Array
+
+# A slot shorter than this is left as it is: it has no direction worth keeping,
+# and in float32 the gradient of its direction would overflow.
+_SHORTEST = 1e-10
+
+
+class ProjectedInputs(NamedTuple):
+  """What a step of `EntityNetwork` needs of its inputs.
+
+  Attributes:
+    encoded: [..., D] the encoded input s.
+    gates: [..., N] s . w_j, and the gate's bias if there is one.
+    candidates: [..., N, D] V w_j + W s.
+  """
+
+  encoded: Array
+  gates: Array
+  candidates: Array
+
+
+class EntityNetwork(ProjectedCore):
+  r"""N slots that open to an input that matches their content or their key.
+
+  For each slot :math:`h_j` with its trained key :math:`w_j`, both [D]:
+
+  .. math::
+
+     \begin{array}{ll}
+     s = \mathrm{Linear}(x) & [D] \\
+     g_j = \sigma(s \cdot h_j + s \cdot w_j) & [1] \\
+     \tilde h_j = \phi(U h_j + V w_j + W s) & [D] \\
+     h_j' = (h_j + g_j \tilde h_j) \, / \, \| h_j + g_j \tilde h_j \| & [D]
+     \end{array}
+
+  with :math:`\phi(z) = \max(z, 0) + a \min(z, 0)` and a trained slope a for
+  each unit. The output is all :math:`h_j'` flattened to N * D, the state the
+  same as [N, D]. Slots start as their keys.
+
+  Source: Henaff et al. 2017, "Tracking the world state with recurrent entity
+  networks", section 2, and the authors' code for bAbI, `EntNet-babi/entnet.lua`
+  of facebook/MemNN, for what the paper leaves open: slopes that start at 1, the
+  bias in U alone, and a slot of length zero left as it is. `LSTMBank` is what
+  Santoro et al. 2018 call EntNet.
+
+  Notes:
+    Departures from both: a Linear encodes the input, where theirs weights and
+    adds the words of a sentence; weights start as those of `Linear`, and keys
+    with standard deviation 1/sqrt(D), where the code has 0.1 for all, the same
+    for keys at its D of 100; biases start at zero. The question's attention
+    over slots is the business of a model around the core. Their mask, which
+    shuts the gates after the end of a story, is `lengths` of `rmc_jax.unroll`:
+    as a shut gate, it leaves a slot of length 1 as it was.
+  """
+
+  @hk.name_like('__call__')
+  def __init__(
+      self,
+      num_slots: int,
+      slot_size: int,
+      gate_bias: bool = False,
+      name: str = 'entity_network',
+  ):
+    """Constructs the core.
+
+    Args:
+      num_slots: N.
+      slot_size: D, of slots, keys and the encoded input.
+      gate_bias: add a trained bias to each slot's gate before its sigmoid, as
+        the authors' code does and their equation does not.
+      name: name of the module.
+
+    Raises:
+      TypeError: a size is not an integer.
+      ValueError: a size is below 1.
+    """
+    super().__init__(name=name)
+    self._num_slots = positive_int('num_slots', num_slots)
+    self._slot_size = positive_int('slot_size', slot_size)
+
+    def linear(name, with_bias=False):
+      return Linear(slot_size, with_bias, self._policy, name)
+
+    self._input = linear('input', with_bias=True)
+    self._keys = hk.Embed(
+        num_slots,
+        slot_size,
+        # About as long as the slots will be, which is 1.
+        w_init=hk.initializers.TruncatedNormal(1.0 / np.sqrt(slot_size)),
+        name='keys',
+    )
+    self._slot_candidate = linear('slot_candidate', with_bias=True)  # U
+    self._key_candidate = linear('key_candidate')  # V
+    self._input_candidate = linear('input_candidate')  # W
+    self._activation = _PReLU(name='prelu')
+    self._gate_bias = _Bias(name='gate_bias') if gate_bias else None
+
+  @hk.transparent
+  def initial_state(self, batch_size: int | None) -> Array:
+    """The keys, which are parameters: gradients reach them from here too.
+
+    Args:
+      batch_size: B, or None for a state without a batch axis.
+
+    Returns:
+      [B, N, D], or [N, D].
+    """
+    keys = wide(self._keys.embeddings)
+    if batch_size is None:
+      return keys
+    return jnp.broadcast_to(keys, (batch_size, *keys.shape))
+
+  @hk.transparent
+  def project(self, inputs: Array) -> ProjectedInputs:
+    """See base class."""
+    encoded = self._input(inputs)  # s
+    keys = self._keys.embeddings
+    gates = self._match(encoded, keys)  # [..., N]
+    if self._gate_bias is not None:
+      gates = self._gate_bias(gates)
+    shape = (*inputs.shape[:-1], self._num_slots, self._slot_size)
+    candidates = jnp.broadcast_to(self._key_candidate(keys), shape)
+    candidates += jnp.broadcast_to(
+        self._input_candidate(encoded)[..., None, :], shape
+    )
+    return ProjectedInputs(encoded, gates, candidates)
+
+  @hk.transparent
+  def step(
+      self, projected: ProjectedInputs, state: Array
+  ) -> tuple[Array, Array]:
+    """See base class. The output is [..., N * D]."""
+    slots = wide(state)
+    gates = self._match(projected.encoded, slots) + projected.gates
+    gates = jax.nn.sigmoid(gates)[..., None]  # [..., N, 1]
+    candidates = self._activation(
+        self._slot_candidate(slots) + projected.candidates
+    )
+    slots = _normalize(slots + gates * candidates).astype(state.dtype)
+    output = slots.reshape(*slots.shape[:-2], self._num_slots * self._slot_size)
+    return self.cast_output(output), slots
+
+  @hk.transparent
+  def batch_shape(self, state: Array) -> tuple[int, ...]:
+    """See base class."""
+    return memory_batch_shape(
+        self.name, state, self._num_slots, self._slot_size
+    )
+
+  @hk.transparent
+  def _match(self, encoded: Array, rows: Array) -> Array:
+    """s . v_j for rows v: [..., D] and [..., N, D] or [N, D] to [..., N]."""
+    sums = jnp.promote_types(encoded.dtype, rows.dtype)
+    dtype = compute_dtype(self._policy) or sums
+    return jnp.einsum(
+        '...d,...nd->...n',
+        encoded.astype(dtype),
+        rows.astype(dtype),
+        preferred_element_type=sums,
+    )
+
+
+class _PReLU(hk.Module):
+  """A ReLU that scales what is negative, each unit by a trained `slope`."""
+
+  def __call__(self, x: Array) -> Array:
+    slope = hk.get_parameter('slope', x.shape[-1:], x.dtype, jnp.ones)
+    return jnp.where(x > 0, x, x * jnp.broadcast_to(slope, x.shape))
+
+
+class _Bias(hk.Module):
+  """A trained number `b` for each entry of the last axis."""
+
+  def __call__(self, x: Array) -> Array:
+    b = hk.get_parameter('b', x.shape[-1:], x.dtype, jnp.zeros)
+    return x + jnp.broadcast_to(b, x.shape)
+
+
+def _normalize(rows: Array) -> Array:
+  """Rows [..., D] made 1 long, with a finite gradient where they are zero."""
+  squares = jnp.sum(jnp.square(rows), axis=-1, keepdims=True)  # [..., 1]
+  # Chosen before the root, whose gradient at zero would spoil the other branch.
+  squares = jnp.where(squares > _SHORTEST**2, squares, 1.0)
+  return rows * jax.lax.rsqrt(squares)

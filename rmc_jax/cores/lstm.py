@@ -1,0 +1,174 @@
+"""An LSTM of several layers with skip connections."""
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import jmp
+
+from rmc_jax.cores.layers import Linear
+from rmc_jax.cores.memory_matrix import positive_int
+from rmc_jax.cores.memory_matrix import wide
+from rmc_jax.cores.projected_core import ProjectedCore
+from rmc_jax.types import Array
+
+# One for each layer.
+LSTMStates = tuple[hk.LSTMState, ...]
+
+
+class LSTM(ProjectedCore):
+  r"""LSTM layers that all see the input, and whose outputs are joined.
+
+  Layer l of one step on an input x [X], with :math:`h_t^{-1}` nothing, for
+  `hidden_size` Y:
+
+  .. math::
+
+     \begin{array}{ll}
+     i, g, f, o = \mathrm{Linear}_l([x_t; h_t^{l-1}; h_{t-1}^l]) & [4 Y] \\
+     c_t = \sigma(f + 1) \circ c_{t-1} + \sigma(i) \circ \tanh(g) & [Y] \\
+     h_t = \sigma(o) \circ \tanh(c_t) & [Y]
+     \end{array}
+
+  The output is :math:`[h^0; h^1; \ldots]`, layers * Y. A feedback, where there
+  is one, stands right behind :math:`x_t`.
+
+  Source: Santoro et al. 2018, appendix A.2, "skip connections and layer-wise
+  outputs concatenated on the final layer". Numbers and state are those of
+  `hk.deep_rnn_with_skip_connections` over `hk.LSTM`, also for one layer; gate
+  order and forget bias also those of `snt.LSTM`.
+
+  Notes:
+    The one departure is where weights are kept: Haiku's `w` of a layer is split
+    after its first X rows into `input_l/w`, whose product needs no state and
+    leaves the loop, and `recurrent_l/w`. They start as parts of that `w` would,
+    with a standard deviation by the rows of both, but a key gives other values.
+  """
+
+  @hk.name_like('__call__')
+  def __init__(
+      self,
+      hidden_size: int,
+      num_layers: int = 1,
+      feedback_size: int = 0,
+      policy: jmp.Policy | None = None,
+      name: str = 'lstm',
+  ):
+    """Constructs the core.
+
+    Args:
+      hidden_size: units in each layer.
+      num_layers: how many layers.
+      feedback_size: width of a second input that all layers see too, for a core
+        around this one that gives `step` what only the loop knows; 0 for none.
+      policy: of the core around this one; None for that of the class.
+      name: name of the module.
+
+    Raises:
+      TypeError: a size is not an integer.
+      ValueError: a size is below 1, or `feedback_size` below 0.
+    """
+    super().__init__(name=name)
+    self._policy = policy or self._policy
+    self.hidden_size = positive_int('hidden_size', hidden_size)
+    num_layers = positive_int('num_layers', num_layers)
+    self._feedback_size = positive_int('feedback_size', feedback_size, least=0)
+    gates = 4 * self.hidden_size
+    self._inputs = [
+        Linear(gates, policy=self._policy, name=f'input_{i}')
+        for i in range(num_layers)
+    ]
+    self._recurrents = [
+        Linear(gates, False, policy=self._policy, name=f'recurrent_{i}')
+        for i in range(num_layers)
+    ]
+
+  @hk.transparent
+  def initial_state(self, batch_size: int | None) -> LSTMStates:
+    """Zeros, [B, Y] or for None [Y], hidden and cell of each layer."""
+    shape = (self.hidden_size,)
+    if batch_size is not None:
+      shape = (batch_size, *shape)
+    zeros = hk.LSTMState(hidden=jnp.zeros(shape), cell=jnp.zeros(shape))
+    return tuple(zeros for _ in self._inputs)
+
+  @hk.transparent
+  def project(self, inputs: Array) -> tuple[Array, ...]:
+    """See base class. The input's share of the gates, [..., 4 * Y] a layer."""
+    input_size = inputs.shape[-1]
+    gates = []
+    for i, (linear, recurrent) in enumerate(
+        zip(self._inputs, self._recurrents, strict=True)
+    ):
+      rows = self._feedback_size + self.hidden_size * (2 if i else 1)
+      # The two are parts of one weight, and start as that would.
+      fan_in = input_size + rows
+      linear.make_weight(input_size, inputs.dtype, fan_in)
+      recurrent.make_weight(rows, wide(inputs).dtype, fan_in)
+      gates.append(linear(inputs))
+    return tuple(gates)
+
+  @hk.transparent
+  def step(
+      self,
+      projected: tuple[Array, ...],
+      state: LSTMStates,
+      feedback: Array | None = None,
+  ) -> tuple[Array, LSTMStates]:
+    """See base class.
+
+    Args:
+      projected: of `project`.
+      state: before the step.
+      feedback: [..., feedback_size], None where that is 0.
+
+    Returns:
+      The output [..., layers * Y], and the next state.
+
+    Raises:
+      ValueError: a feedback of another width.
+    """
+    width = 0 if feedback is None else feedback.shape[-1]
+    if width != self._feedback_size:
+      raise ValueError(
+          f'{self.name}: feedback has width {width}, expected '
+          f'{self._feedback_size}, as feedback_size says.'
+      )
+    seen = [] if feedback is None else [feedback]
+    below: list[Array] = []
+    next_state = []
+    for gates, recurrent, layer in zip(
+        projected, self._recurrents, state, strict=True
+    ):
+      rows = jnp.concatenate([*seen, *below[-1:], wide(layer.hidden)], axis=-1)
+      i, g, f, o = jnp.split(gates + recurrent(rows), 4, axis=-1)
+      cell = jax.nn.sigmoid(f + 1) * wide(layer.cell)
+      cell += jax.nn.sigmoid(i) * jnp.tanh(g)
+      hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)  # [..., Y]
+      below.append(hidden)
+      next_state.append(
+          hk.LSTMState(
+              hidden.astype(layer.hidden.dtype), cell.astype(layer.cell.dtype)
+          )
+      )
+    output = jnp.concatenate(below, axis=-1)  # [..., layers * Y]
+    return self.cast_output(output), tuple(next_state)
+
+  @hk.transparent
+  def batch_shape(self, state: LSTMStates) -> tuple[int, ...]:
+    """See base class."""
+    shapes = {jnp.shape(leaf) for leaf in jax.tree.leaves(state)}
+    structure = jax.tree.structure(self.initial_state(None))
+    if (
+        jax.tree.structure(state) != structure
+        or len(shapes) != 1
+        or len(next(iter(shapes))) not in (1, 2)
+        or next(iter(shapes))[-1] != self.hidden_size
+    ):
+      raise ValueError(
+          f'{self.name}: the state has shapes {jax.tree.map(jnp.shape, state)}'
+          f', expected {len(self._inputs)} LSTMStates of [batch, '
+          f'{self.hidden_size}] or, unbatched, [{self.hidden_size}]; '
+          'initial_state() makes one.'
+      )
+    (shape,) = shapes
+    return shape[:-1]
