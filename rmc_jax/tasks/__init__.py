@@ -1,1 +1,1 @@
-"""Where examples come from when no file is needed, one task a file."""
+"""Where examples come from when no file is needed; a file or folder each."""

@@ -1,0 +1,126 @@
+"""Exact integers of any width in 32-bit arithmetic, by the four digits.
+
+An integer is an array [..., n] of limbs 0 .. 9999, the lowest first; a negative
+one is stored as its value plus 10000^n, as in two's complement. So the last
+digits of an integer are also those of its remainder, which is never negative.
+
+Letters: n limbs of a value, m limbs of an operand, D digits.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rmc_jax.types import Array
+
+LIMB_DIGITS = 4
+LIMB = 10**LIMB_DIGITS
+# The most limbs of a factor: so many products of two limbs, with what
+# `multiply_add` adds to them, still fit into 32 bits.
+MAX_FACTOR_LIMBS = 21
+
+
+def num_limbs(largest: int) -> int:
+  """The fewest limbs that hold -largest .. largest and their signs."""
+  limbs = 1
+  while 2 * largest >= LIMB**limbs:
+    limbs += 1
+  return limbs
+
+
+def from_digits(digits: Array, length: Array | int) -> Array:
+  """The integers that are written as the first `length` of some digits.
+
+  Args:
+    digits: [..., D], the highest first.
+    length: () integer in 1 .. D.
+
+  Returns:
+    [..., m] limbs, m = ceil(D / 4).
+  """
+  max_digits = digits.shape[-1]
+  limbs = -(-max_digits // LIMB_DIGITS)
+  place = length - 1 - np.arange(max_digits)[:, None]  # [D, 1]
+  place = place - LIMB_DIGITS * np.arange(limbs)[None, :]  # [D, m]
+  weights = sum(
+      jnp.where(place == power, 10**power, 0) for power in range(LIMB_DIGITS)
+  )  # [D, m]
+  return digits @ weights
+
+
+def widen(value: Array, limbs: int) -> Array:
+  """A value [..., m] that is not negative, as [..., limbs]."""
+  padding = [(0, 0)] * (value.ndim - 1) + [(0, limbs - value.shape[-1])]
+  return jnp.pad(value, padding)
+
+
+def multiply_add(
+    value: Array, factor: Array, count: Array, other: Array
+) -> Array:
+  """value * factor + count * other, exact while n limbs hold the result.
+
+  Args:
+    value: [n] limbs.
+    factor: [m] limbs of an integer that is not negative; or an integer in
+      -9 .. 9 and zeros.
+    count: () integer in -9 .. 9.
+    other: [m] limbs of an integer that is not negative.
+
+  Returns:
+    [n] limbs.
+  """
+  n, m = value.shape[0], other.shape[0]
+  limbs, carry = [], 0
+  # One limb after the other as scalars, which XLA compiles faster, and into
+  # something faster, than sums of shifted arrays.
+  for place in range(n):
+    total = carry
+    for index in range(min(m, place + 1)):
+      total += factor[index] * value[place - index]
+    if place < m:
+      total += count * other[place]
+    # Division by 10000 rounds to 0, so that what is divided must not be
+    # negative: two terms of more than -9 * 10000, and what was carried.
+    total += 20 * LIMB
+    quotient = jax.lax.div(total, jnp.int32(LIMB))
+    limbs.append(total - LIMB * quotient)
+    carry = quotient - 20
+  return jnp.stack(limbs)  # what is carried out of the top belongs to the sign
+
+
+def less(a: Array, b: Array) -> Array:
+  """Whether a < b, for two values [n]: () bool."""
+  result = False
+  for index in range(a.shape[0] - 1):
+    result = (a[index] < b[index]) | ((a[index] == b[index]) & result)
+  top_a, top_b = _signed(a[-1]), _signed(b[-1])
+  return (top_a < top_b) | ((top_a == top_b) & result)
+
+
+def _signed(top: Array) -> Array:
+  """The top limb of an integer, negative if the integer is."""
+  return jnp.where(top >= LIMB // 2, top - LIMB, top)
+
+
+def last_digits(
+    value: Array, num_digits: Array | int, max_digits: int
+) -> tuple[Array, Array]:
+  """The remainder of `value` by 10^num_digits, written without leading zeros.
+
+  Args:
+    value: [n] limbs.
+    num_digits: () integer in 1 .. max_digits.
+    max_digits: D, at most 4 n.
+
+  Returns:
+    The digits [D], the highest first, zeros behind the last; and how many
+    there are, at least 1.
+  """
+  powers = 10 ** np.arange(LIMB_DIGITS)
+  digits = (value[:, None] // powers[None, :] % 10).reshape(-1)[:max_digits]
+  places = np.arange(max_digits)
+  digits = jnp.where(places < num_digits, digits, 0)  # [D], the lowest first
+  count = jnp.maximum(1, jnp.max(jnp.where(digits > 0, places + 1, 0)))
+  place = count - 1 - places
+  written = digits[jnp.maximum(place, 0)]
+  return jnp.where(place >= 0, written, 0), count

@@ -1,0 +1,155 @@
+"""A batch printed for a person: program, answer, prediction, what is wrong."""
+
+import re
+
+import jax
+import numpy as np
+
+from rmc_jax.tasks.learn_to_execute import interpreter
+from rmc_jax.tasks.learn_to_execute.sample import Example
+from rmc_jax.tasks.learn_to_execute.task import Task
+from rmc_jax.types import Array
+
+MARGIN = 12  # columns before the text of a row
+
+
+def describe(
+    task: Task,
+    examples: Example,
+    predictions: Array | None = None,
+    limit: int = 10,
+) -> str:
+  """Prints a batch, and where the predictions are wrong.
+
+  Only the tokens up to an example's target length count, whatever is predicted
+  after them. Each program that is printed is also run with the interpreter; the
+  text says so if the sample's own answer is wrong, which must never happen.
+
+  Args:
+    task: the task that the batch was sampled from.
+    examples: a batch, leaves [B, T_in], [B], [B, T_out], [B].
+    predictions: [B, T_out] ids that a model answered; None for none.
+    limit: how many examples are printed. The summary counts all of them.
+
+  Returns:
+    Lines of plain text, the last without an end.
+
+  Raises:
+    ValueError: no batch, predictions of another shape than the targets, ids
+      that are not in the vocabulary of the task, or a limit under 1.
+  """
+  if limit < 1:
+    raise ValueError(f'limit must be at least 1. Got: {limit}.')
+  batch, answered = jax.device_get((examples, predictions))
+  if batch.inputs.ndim != 2:
+    raise ValueError(
+        'describe takes a batch of examples, inputs [B, T_in]. '
+        f'Got inputs of shape {batch.inputs.shape}.'
+    )
+  _check_ids(task, 'inputs', batch.inputs)
+  _check_ids(task, 'targets', batch.targets)
+  if answered is not None:
+    if answered.shape != batch.targets.shape:
+      raise ValueError(
+          f'predictions must have the shape {batch.targets.shape} of the '
+          f'targets. Got: {answered.shape}.'
+      )
+    _check_ids(task, 'predictions', answered)
+  batch_size = len(batch.inputs)
+  shown = min(limit, batch_size)
+  blocks = [f'Task {task.name}: {shown} of {_count(batch_size, "example")}.']
+  for i in range(shown):
+    example = Example(*(leaf[i] for leaf in batch))
+    lines = [f'{i + 1}.', *_sample(task, example)]
+    if answered is not None:
+      lines += _prediction(task, example, answered[i])
+    blocks.append('\n'.join(lines))
+  if answered is not None:
+    blocks.append(_summary(task, batch, answered))
+  return '\n\n'.join(blocks)
+
+
+def _check_ids(task: Task, name: str, ids: np.ndarray) -> None:
+  size = task.vocabulary.size
+  wrong = ids[(ids < 0) | (ids >= size)]
+  if wrong.size:
+    raise ValueError(
+        f'{name} must be ids from 0 to {size - 1}, the vocabulary of the task '
+        f'{task.name}. Got: {wrong[0]}.'
+    )
+
+
+def _sample(task: Task, example: Example) -> list[str]:
+  """The lines of input and answer, and whether they belong together."""
+  program = task.vocabulary.decode(example.inputs[: example.input_length])
+  answer = task.vocabulary.decode(example.targets[: example.target_length])
+  label = 'input' if task.is_memory else 'program'
+  lines = _row(label, program) + _row('answer', answer)
+  if not task.is_memory and (complaint := _complaint(program, answer)):
+    lines += _row('', f'The sample itself is wrong: {complaint}')
+  return lines
+
+
+def _complaint(program: str, answer: str) -> str:
+  """What the interpreter has against the answer; '' if nothing."""
+  # The first number is a literal, and all literals are of one length. Without
+  # any this is no program, and the interpreter says so.
+  literal, *_ = re.findall('[0-9]+', program) or ['0']
+  try:
+    expected = interpreter.answer(program, len(literal))
+  except ValueError as error:
+    return str(error)
+  return '' if answer == expected else f'its program gives {expected}.'
+
+
+def _prediction(task: Task, example: Example, ids: np.ndarray) -> list[str]:
+  """What was predicted, markers under what is wrong of it, and how much."""
+  length = int(example.target_length)
+  tokens = [_visible(task.vocabulary.tokens[i]) for i in ids[:length]]
+  wrong = ids[:length] != example.targets[:length]  # [length]
+  marks = [
+      ('^' if bad else ' ') * len(token)
+      for token, bad in zip(tokens, wrong, strict=True)
+  ]
+  lines = _row('prediction', ''.join(tokens))
+  if not wrong.any():
+    return lines + _row('', 'Right.')
+  verdict = f'{wrong.sum()} of {_count(length, _unit(task))} wrong.'
+  return lines + _row('', ''.join(marks)) + _row('', verdict)
+
+
+def _visible(token: str) -> str:
+  r"""The token, but '\n' in two characters, so that it ends no line."""
+  return token.replace('\n', r'\n')
+
+
+def _row(label: str, text: str) -> list[str]:
+  """The label beside the first line of the text; no blanks at the ends."""
+  lines = []
+  for line in text.split('\n'):
+    lines.append(f'{label:{MARGIN}}{line}'.rstrip())
+    label = ''
+  return lines
+
+
+def _summary(task: Task, examples: Example, predictions: np.ndarray) -> str:
+  positions = np.arange(predictions.shape[1])
+  valid = positions < examples.target_length[:, None]  # [B, T_out]
+  right = (predictions == examples.targets) & valid
+  whole = (right == valid).all(axis=1)  # [B]
+  return (
+      f'Wholly right: {_share(whole.sum(), whole.size, "answer")}. '
+      f'Right: {_share(right.sum(), valid.sum(), _unit(task))}.'
+  )
+
+
+def _unit(task: Task) -> str:
+  return 'character' if task.tokens == 'characters' else 'token'
+
+
+def _share(part: int, whole: int, unit: str) -> str:
+  return f'{part} of {_count(whole, unit)} ({part / whole:.1%})'
+
+
+def _count(number: int, unit: str) -> str:
+  return f'{number} {unit}' if number == 1 else f'{number} {unit}s'
