@@ -1,5 +1,6 @@
 """A core put to use, one model a file."""
 
+from rmc_jax.models.encoder_decoder import EncoderDecoder
 from rmc_jax.models.sequence_classifier import SequenceClassifier
 
-__all__ = ['SequenceClassifier']
+__all__ = ['EncoderDecoder', 'SequenceClassifier']
