@@ -33,11 +33,13 @@ class Run:
     experiment: a folder of experiments/.
     name: among the runs of its sweep; '' where there is no sweep.
     flags: those of the trainer.
+    workdir: the folder of a run of a sweep, which is among its flags too.
   """
 
   experiment: str
   name: str
   flags: tuple[str, ...]
+  workdir: str = ''
 
   def command(self, python: str, *more_flags: str) -> list[str]:
     """The trainer's command line, to be run with ROOT on the import path."""
@@ -123,6 +125,7 @@ def parse(
               f'--workdir={parent}/{name}',
               *flags,
           ),
+          f'{parent}/{name}',
       )
       for name, chosen in sweep_file['SWEEPS'][options.sweep].items()
   ]

@@ -6,8 +6,9 @@
 Each process gets its share of the cores, and of the GPUs where there are any.
 What ends preempted is started again, and goes on from its checkpoint; what
 crashes too, --max_restarts times. Ctrl-C or SIGTERM stops everything with a
-checkpoint, and the same command goes on from there. The exit code is that of
-the run, of the first that failed in a sweep; see the trainer's --help.
+checkpoint, and the same command goes on from there. When all runs of a sweep
+are done, the experiment's analysis draws them together. The exit code is that
+of the run, of the first that failed in a sweep; see the trainer's --help.
 """
 
 import argparse
@@ -50,10 +51,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
       )
     return result
 
+  analysis = [
+      *_bound_to(gpus, cores), python, '-P', '-m',
+      f'experiments.{options.experiment}.analysis',
+      *(run.workdir for run in runs),
+  ]  # fmt: skip
   if options.dry_run:
     for index, run in enumerate(runs):
       for command in commands(run, index % slots):
         print(job.shell(command))
+    if options.sweep:
+      print(job.shell(analysis))
     return job.DONE
   set_up = subprocess.run([job.ROOT / 'launch/setup.sh'], check=False)
   if set_up.returncode:
@@ -74,6 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
   if options.sweep:
     for name, code in codes.items():
       job.say(f'{name}: {processes.describe(code)}')
+    if not failed:
+      return subprocess.run(analysis, check=False).returncode
   return failed[0] if failed else job.DONE
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import pathlib
 from typing import Any
+from typing import TypeAlias
 
 from matplotlib.figure import Figure
 
@@ -11,9 +12,13 @@ from matplotlib.figure import Figure
 COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9')
 
 
+# A run's label, and the lines of its metrics.jsonl.
+LabelledRun: TypeAlias = tuple[str, Sequence[Mapping[str, Any]]]
+
+
 def draw_curves(
     path: pathlib.Path,
-    runs: Sequence[tuple[str, Sequence[Mapping[str, Any]]]],
+    runs: Sequence[LabelledRun],
     *,
     metric: str,
     title: str,
@@ -26,13 +31,42 @@ def draw_curves(
 
   Args:
     path: the PNG to write; its folder is made.
-    runs: for each run its label and the lines of its metrics.jsonl.
+    runs: what is drawn into the one panel.
     metric: its name in 'train' and 'eval'.
     title: of the figure.
     levels: label -> height of a dotted line, for chance and the like.
   """
-  figure = Figure(figsize=(7.0, 4.2), layout='constrained')
-  axes = figure.add_subplot()
+  draw_panels(path, [(title, runs)], metric=metric, levels=levels)
+
+
+def draw_panels(
+    path: pathlib.Path,
+    panels: Sequence[tuple[str, Sequence[LabelledRun]]],
+    *,
+    metric: str,
+    columns: int = 3,
+    levels: Mapping[str, float] | None = None,
+) -> None:
+  """`draw_curves` for several titles with their runs, side by side.
+
+  Args:
+    path: the PNG to write; its folder is made.
+    panels: for each its title and its runs.
+    metric: as for `draw_curves`.
+    columns: panels beside each other, at most.
+    levels: as for `draw_curves`, in each panel.
+  """
+  columns = min(columns, len(panels))
+  rows = -(-len(panels) // columns)
+  figure = Figure(figsize=(7.0 * columns, 4.2 * rows), layout='constrained')
+  for i, (title, runs) in enumerate(panels):
+    axes = figure.add_subplot(rows, columns, i + 1)
+    _draw_panel(axes, title, runs, metric, levels or {})
+  path.parent.mkdir(parents=True, exist_ok=True)
+  figure.savefig(path, dpi=120)
+
+
+def _draw_panel(axes, title, runs, metric, levels) -> None:
   for i, (label, records) in enumerate(runs):
     colour = COLOURS[i % len(COLOURS)]
     axes.plot(*_series(records, 'train', metric), color=colour, alpha=0.3)
@@ -43,7 +77,7 @@ def draw_curves(
         markersize=3,
         label=label,
     )
-  for label, height in (levels or {}).items():
+  for label, height in levels.items():
     axes.axhline(height, color='0.4', linestyle=':', linewidth=1)
     axes.annotate(
         label,
@@ -57,8 +91,6 @@ def draw_curves(
   axes.set(title=title, xlabel='updates', ylabel=metric)
   axes.grid(alpha=0.2)
   axes.legend(loc='best')
-  path.parent.mkdir(parents=True, exist_ok=True)
-  figure.savefig(path, dpi=120)
 
 
 def _series(records, group: str, metric: str) -> tuple[list, list]:

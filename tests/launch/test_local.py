@@ -78,10 +78,14 @@ def test_one_process_gets_everything_and_is_in_no_job(capsys, machine):
 
 def test_runs_of_a_sweep_side_by_side_share_gpus_and_cores(capsys, machine):
   machine(gpus='0,1,2,3')
-  commands = dry_run(
+  *commands, analysis = dry_run(
       capsys, '--sweep=quick_seeds', '--parallel=2', '--processes=2'
   )
   assert len(commands) == 10
+  assert analysis[-6:] == [
+      'experiments.nth_farthest.analysis',
+      *(f'runs/nth_farthest-quick_seeds/seed_{seed}' for seed in range(5)),
+  ]
   gpus = [re.search(r'DEVICES=(\S+)', ' '.join(c))[1] for c in commands]
   assert gpus == ['0', '1', '2', '3'] * 2 + ['0', '1']
   ports = {

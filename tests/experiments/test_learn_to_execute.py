@@ -1,0 +1,322 @@
+"""Tests experiments/learn_to_execute/: presets, short runs, table 1."""
+
+import ast
+import dataclasses
+import json
+import math
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import configuration
+from experiments.learn_to_execute import analysis
+from experiments.learn_to_execute import sweep
+from experiments.learn_to_execute import train
+from rmc_jax import training
+from rmc_jax.tasks import learn_to_execute
+from rmc_jax.training import parallel
+from rmc_jax.training.log import read_metrics
+
+
+def config_of(preset, **fields):
+  config = configuration.with_preset(train.Config, sweep.PRESETS, preset)
+  return dataclasses.replace(config, **fields)
+
+
+@pytest.mark.parametrize('preset', sweep.PRESETS)
+def test_presets_are_valid(preset):
+  configuration.validate(config_of(preset))
+
+
+def test_sweep_is_plain_data():
+  tree = ast.parse(pathlib.Path(sweep.__file__).read_text())
+  assert not [
+      node for node in ast.walk(tree)
+      if isinstance(node, ast.Import | ast.ImportFrom)
+  ]
+  assert ast.literal_eval(repr(sweep.PRESETS)) == sweep.PRESETS
+
+
+def test_table_1_is_six_tasks_by_all_sizes_of_appendix_a2():
+  runs = [sweep.PRESETS[run['preset']] for run in
+          sweep.SWEEPS['table_1'].values()]
+  assert len(runs) == 6 * (8 + 2 + 8 + 3)
+  for run in runs:
+    core, is_memory = run['core'], run['task'] in sweep.MEMORIZATION
+    assert (run['max_length'], run['max_nesting']) == (5, 1 if is_memory else 2)
+    assert (run['batch_size'], run['num_steps']) == (128, 200_000)
+    assert run['optimizer']['learning_rate'] == 1e-3
+    assert (run['curriculum'], run['eval_examples']) == ('mix', 12_800)
+    if core['name'] == 'relational_memory':
+      units = core['mem_slots'] * core['num_heads'] * core['head_size']
+      assert units in (1024, 2048)
+      assert core['gate_style'] == 'memory'
+    if core['name'] == 'dnc':
+      assert core['controller'] == ('feed_forward' if is_memory else 'lstm')
+  assert {run['task'] for run in runs} == set(analysis.TABLE_1)
+  hard = [sweep.PRESETS[run['preset']] for run in
+          sweep.SWEEPS['figure_8_hard'].values()]
+  assert len(hard) == 3 * 21
+  assert {(run['max_length'], run['max_nesting']) for run in hard} == {(6, 3)}
+
+
+@pytest.mark.parametrize('preset, core', [
+    ('program_lstm_1024', 12_959_744),
+    ('program_lstm_2048', 51_085_312),
+    ('program_rmc_4_slots_4_heads_1024', 344_324),
+    ('program_rmc_2_slots_2_heads_2048', 5_309_444),
+    ('program_entnet_4_cells_1024', 1_236_992),
+])
+def test_parameters_of_the_cores_at_full_size(preset, core):
+  config = config_of(preset)
+  state = jax.eval_shape(train.make_functions(config).init)
+  counts = {}
+  for path, module in state.params.items():
+    root = path.split('/')[0]
+    sizes = [math.prod(leaf.shape) for leaf in module.values()]
+    counts[root] = counts.get(root, 0) + sum(sizes)
+  assert counts[config.core.name] == core
+  # 4 x 256 and the logits of 45 characters, on the width of the core's output.
+  width = state.params['encoder_decoder/mlp/~/linear_0']['w'].shape[0]
+  read_out = (width + 1) * 256 + 3 * 257 * 256 + 257 * 45
+  assert counts['encoder_decoder'] == read_out
+
+
+def short(**fields):
+  fields = {
+      'task': 'program',
+      'max_length': 2,
+      'max_nesting': 2,
+      'hidden_sizes': (7,),
+      'num_steps': 6,
+      'updates_per_call': 2,
+      'batch_size': 8,
+      'eval_examples': 37,  # divides by nothing
+      'log_every': 2,
+      'eval_every': 4,
+      'checkpoint_every': 4,
+  } | fields
+  config = config_of('quick', **fields)
+  config.core = dataclasses.replace(config.core, head_size=3, mem_slots=2)
+  return config
+
+
+def save_config(config, workdir):
+  configuration.save(
+      workdir, configuration.to_json('learn_to_execute', 'quick', config)
+  )
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory):
+  """A short run, by the experiment's own `train`."""
+  workdir = tmp_path_factory.mktemp('runs') / 'quick'
+  config = short()
+  save_config(config, workdir)
+  train.train(config, workdir)
+  return config, workdir
+
+
+def test_a_short_run_leaves_what_a_person_looks_at(run):
+  config, workdir = run
+  records = read_metrics(workdir)
+  assert [r['step'] for r in records] == [2, 4, 6]
+  assert [r['step'] for r in records if 'eval' in r] == [4, 6]
+  for record in records[1:]:
+    # Every one of the 37 examples, and each once.
+    right = record['eval']['wholly_right'] * 37
+    assert right == pytest.approx(round(right), abs=1e-9)
+  assert (workdir / analysis.CURVES).read_bytes().startswith(b'\x89PNG')
+  samples = (workdir / analysis.SAMPLES).read_text()
+  assert samples.count('answer') >= 8
+  assert json.loads((workdir / 'config.json').read_text())['config'][
+      'max_nesting'
+  ] == config.max_nesting
+
+
+def test_evaluation_is_what_a_loop_over_the_characters_counts(run):
+  config, _ = run
+  config = dataclasses.replace(config, eval_feed='predictions')
+  functions = train.make_functions(config)
+  state = functions.init()
+  counted = functions.evaluate(parallel.place_state(state))
+  # The same split, example by example.
+  task = train.make_task(config)
+  eval_key = jax.random.split(jax.random.key(config.seed), 5)[3]
+  keys = jax.vmap(jax.random.fold_in, (None, 0))(eval_key, jnp.arange(37))
+  batch = jax.vmap(lambda key: learn_to_execute.sample(key, task))(keys)
+  logits = train.make_network(config).apply(state.params, batch, 'predictions')
+  right = characters = wholly = 0
+  loss = 0.0
+  for i in range(37):
+    length = int(batch.target_length[i])
+    target = np.asarray(batch.targets[i, :length])
+    rows = np.asarray(logits[i, :length], np.float64)
+    hits = rows.argmax(-1) == target
+    right += hits.sum()
+    wholly += hits.all()
+    characters += length
+    for row, label in zip(rows, target, strict=True):
+      loss += np.log(np.exp(row).sum()) - row[label]
+  assert len({int(n) for n in batch.target_length}) > 1
+  assert counted['accuracy'] == (right, characters)
+  assert counted['wholly_right'] == (wholly, 37)
+  np.testing.assert_allclose(counted['loss'][0], loss, rtol=1e-5)
+  assert counted['loss'][1] == characters
+
+
+def test_training_and_evaluation_feed_the_decoder_each_in_its_way():
+  def evaluated(**feeds):
+    functions = train.make_functions(short(updates_per_call=1, **feeds))
+    state = parallel.place_state(functions.init())
+    state, metrics = functions.update(state)
+    return float(metrics['loss'][0]), functions.evaluate(state)['loss'][0]
+
+  zeros = evaluated()
+  truth = evaluated(train_feed='truth')
+  last = evaluated(eval_feed='predictions')
+  assert zeros[0] != truth[0]
+  assert zeros[0] == last[0]
+  assert zeros[1] != last[1]
+
+
+@pytest.mark.parametrize('curriculum', ['mix', 'naive', 'combine'])
+def test_a_run_that_was_stopped_goes_on_to_the_same_curve(tmp_path, curriculum):
+  fields = {
+      'curriculum': curriculum,
+      'curriculum_window': 2,
+      'curriculum_threshold': 10.0,  # every second update is a new level
+      'num_steps': 12,
+  }
+  config = short(**fields)
+  whole, parts = tmp_path / 'whole', tmp_path / 'parts'
+  save_config(config, whole)
+  train.train(config, whole)
+  stopped = dataclasses.replace(config, num_steps=8)
+  save_config(stopped, parts)
+  train.train(stopped, parts)
+  train.train(config, parts)
+  expected = {r['step']: r['train'] for r in read_metrics(whole)}
+  got = {r['step']: r['train'] for r in read_metrics(parts)}
+  assert got.keys() == expected.keys() == {2, 4, 6, 8, 10, 12}
+  for step, metrics in expected.items():
+    for name in ('loss', 'accuracy', 'gradient_norm', 'curriculum_length'):
+      assert got[step][name] == metrics[name], (step, name)
+  levels = [
+      (metrics['curriculum_length'], metrics['curriculum_nesting'])
+      for _, metrics in sorted(expected.items())
+  ]
+  if curriculum == 'mix':
+    assert len(set(levels)) == 1
+  else:
+    assert levels[0][1] == 1
+    assert levels[-1] == (2, 2)
+
+
+def test_no_device_count_changes_the_data():
+  def losses(num_devices):
+    config = short(updates_per_call=1)
+    task, curriculum = train.make_task(config), train.make_curriculum(config)
+    optimizer = training.make_optimizer(config.optimizer)
+    devices = jax.devices()[:num_devices]
+    keys = jax.random.split(jax.random.key(0), 5)
+
+    def loss_fn(params, state, key, batch):
+      del key
+      seen = (batch.inputs * jnp.arange(task.input_steps)[None]).sum()
+      loss = 0.0 * params['w'] + seen.astype(jnp.float32)
+      return loss, training.LossAux(jnp.float32(1), {}, state)
+
+    update = training.make_update(
+        loss_fn, optimizer, global_batch_size=8,
+        sample=lambda key, _: learn_to_execute.sample(key, task),
+        data_key=keys[2], devices=devices,
+    )
+    state = training.create_state(
+        {'w': jnp.float32(0)}, curriculum.initial_state(), optimizer, keys[0]
+    )
+    _, metrics = update(parallel.place_state(state, devices))
+    return float(metrics['loss'][0])
+
+  assert losses(1) == losses(2) == losses(4)
+
+
+@pytest.mark.parametrize('fields, message', [
+    ({'max_length': 0}, 'max_length must be an integer of at least 1. Got: 0'),
+    ({'max_nesting': 0}, 'max_nesting must be .* at least 1. Got: 0'),
+    ({'task': 'sorting'}, "task must be one of .*addition.* 'sorting'"),
+    ({'task': 'copy', 'max_nesting': 2}, 'max_nesting=1'),
+    ({'tokens': 'words', 'num_integers': 10}, 'num_integers must be at least'),
+    ({'curriculum': 'hard'}, "'hard'"),
+    ({'train_feed': 'nothing'}, "train_feed must be one of zeros.*'nothing'"),
+    ({'eval_feed': 'x'}, "eval_feed must be one of zeros.*'x'"),
+    ({'eval_examples': 0}, 'eval_examples must be >= 1. Got: 0'),
+])
+def test_settings_that_make_no_sense_are_named(fields, message):
+  with pytest.raises(configuration.ConfigurationError, match=message):
+    configuration.validate(config_of('quick', **fields))
+
+
+def lines_of(*accuracies):
+  return [
+      {'step': i, 'eval': {'accuracy': accuracy, 'wholly_right': accuracy / 2}}
+      for i, accuracy in enumerate(accuracies)
+  ]
+
+
+def test_score_is_best_and_last():
+  assert analysis.score(lines_of(0.25, 0.75, 0.5)) == (0.75, 0.5, 0.25)
+  with pytest.raises(ValueError, match='no evaluation yet'):
+    analysis.score([{'step': 3, 'train': {'accuracy': 1.0}}])
+
+
+def test_the_table_has_the_strongest_run_beside_the_papers(tmp_path):
+  def write(name, accuracies, family, **fields):
+    config = short(**fields)
+    config.core.name = family
+    workdir = tmp_path / name
+    workdir.mkdir()
+    (workdir / 'config.json').write_text(
+        json.dumps({'config': dataclasses.asdict(config)})
+    )
+    (workdir / 'metrics.jsonl').write_text(
+        ''.join(json.dumps(line) + '\n' for line in lines_of(*accuracies))
+    )
+    return workdir
+
+  workdirs = [
+      write('a', [0.5, 0.25], 'relational_memory', task='addition'),
+      write('b', [0.125, 0.9955], 'relational_memory', task='addition'),
+      write('c', [0.6], 'dnc', task='addition'),
+      write('d', [0.7], 'dnc', task='reverse', max_nesting=1),
+  ]
+  text = analysis.report(*workdirs)
+  assert text.splitlines() == [
+      'a: RMC on addition, length 2, nesting 2: 25.0% of the characters right, '
+      '12.5% of the answers wholly, best 50.0% (not solved: 99%)',
+      'b: RMC on addition, length 2, nesting 2: 99.6% of the characters right, '
+      '49.8% of the answers wholly, best 99.6% (solved: 99%)',
+      'c: DNC on addition, length 2, nesting 2: 60.0% of the characters right, '
+      '30.0% of the answers wholly, best 60.0% (not solved: 99%)',
+      'd: DNC on reverse, length 2: 70.0% of the characters right, '
+      '35.0% of the answers wholly, best 70.0% (not solved: 99%)',
+      '',
+      'best, % of characters  addition, length 2, nesting 2  '
+      'reverse, length 2',
+      'DNC                    60.0 (paper 99.4)              '
+      '70.0 (paper 100.0)',
+      'RMC                    99.6 (paper 99.9)              unmeasured',
+      '',
+      f'curves: {tmp_path / analysis.CURVES}',
+  ]
+  figure = (tmp_path / analysis.CURVES).read_bytes()
+  assert figure.startswith(b'\x89PNG')
+
+
+def test_a_folder_that_is_no_run_is_said(tmp_path, capsys):
+  assert analysis.main([str(tmp_path / 'absent')]) == 77
+  assert 'absent' in capsys.readouterr().err
+  assert analysis.main([]) == 77
