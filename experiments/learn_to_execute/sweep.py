@@ -98,20 +98,27 @@ TABLE_1_PROGRAMS = _presets(PROGRAMS, 'lstm')
 TABLE_1_MEMORIZATION = _presets(MEMORIZATION, 'feed_forward', max_nesting=1)
 FIGURE_8_HARD = _presets(PROGRAMS, 'lstm', '_hard', max_length=6, max_nesting=3)
 
-QUICK_RMC = {
-    'name': 'relational_memory',
-    'mem_slots': 4,
-    'num_heads': 2,
-    'head_size': 32,
-    'gate_style': 'unit',
-}
-# In minutes on two CPU cores.
+# In minutes on two CPU cores: a small memory, gated unit by unit, with which
+# addition is learned in a fifth of the updates that gates by slot take.
 QUICK = PAPER | {
     'task': 'addition',
     'max_length': 2,
     'max_nesting': 1,
-    'core': QUICK_RMC,
-    'num_steps': 10_000,
+    'core': {
+        'name': 'relational_memory',
+        'mem_slots': 4,
+        'num_heads': 2,
+        'head_size': 32,
+        'gate_style': 'unit',
+    },
+    'num_steps': 6000,
+    'optimizer': PAPER['optimizer']
+    | {
+        'schedule': 'cosine',
+        'hold_steps': 4000,
+        'decay_steps': 2000,
+        'floor': 1e-5,
+    },
     'updates_per_call': 50,
 }
 

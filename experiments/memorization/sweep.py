@@ -2,30 +2,8 @@
 
 from experiments.learn_to_execute import sweep
 
-_RMC = {
-    'name': 'relational_memory',
-    'mem_slots': 4,
-    'num_heads': 2,
-    'head_size': 32,
-    'gate_style': 'unit',
-}
 # In minutes on two CPU cores.
-QUICK = sweep.PAPER | {
-    'task': 'reverse',
-    'max_nesting': 1,
-    'core': _RMC,
-    'num_steps': 6000,
-    'optimizer': {
-        'name': 'adam',
-        'learning_rate': 1e-3,
-        'schedule': 'cosine',
-        'hold_steps': 3000,
-        'decay_steps': 3000,
-        'floor': 1e-5,
-        'clip_global_norm': 1.0,
-    },
-    'updates_per_call': 50,
-}
+QUICK = sweep.QUICK | {'task': 'reverse', 'max_length': 5}
 
 PRESETS = {
     'quick': QUICK,
