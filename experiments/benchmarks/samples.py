@@ -1,0 +1,169 @@
+"""Times how fast samples are made, beside how fast training uses them.
+
+  launch/benchmark.sh samples --sizes=all --output=results.json
+
+Program evaluation and memorization, whose samples are made inside the training
+step. One turn makes batches and does nothing else, on one device; the next one
+trains, on all devices, data included. `ratio` is samples made by samples used,
+in each round: at 10 a tenth of the training goes into its data at most.
+"""
+
+import argparse
+from collections.abc import Callable
+import json
+import pathlib
+import sys
+import time
+from typing import Any
+
+import jax
+from rich.console import Console
+from rich.table import Table
+
+from experiments import command_line
+from experiments import configuration
+from experiments.benchmarks import contest
+from experiments.benchmarks import machine
+from experiments.benchmarks import options as options_lib
+from experiments.learn_to_execute import sweep as learn_to_execute
+from experiments.learn_to_execute import train
+from experiments.memorization import sweep as memorization
+from rmc_jax.tasks.learn_to_execute import sample
+from rmc_jax.training import parallel
+
+# Name -> the preset, and what it is changed to.
+SIZES = {
+    'addition': (learn_to_execute.PRESETS, 'quick', {}),
+    'copy': (memorization.PRESETS, 'quick_copy', {}),
+    'reverse': (memorization.PRESETS, 'quick', {}),
+    'double': (memorization.PRESETS, 'quick_double', {}),
+    'program': (
+        learn_to_execute.PRESETS,
+        'quick',
+        {'task': 'program', 'max_length': 5, 'max_nesting': 2},
+    ),
+    'program_paper': (
+        learn_to_execute.PRESETS, 'program_rmc_4_slots_4_heads_1024', {}
+    ),
+    'program_hard_paper': (
+        learn_to_execute.PRESETS, 'program_hard_rmc_4_slots_4_heads_1024', {}
+    ),
+}
+_COLUMNS = ('samples/s made', 'samples/s used', 'ratio')
+
+
+def main(arguments: list[str] | None = None) -> None:
+  """Measures size after size, and prints a row for each."""
+  arguments = sys.argv[1:] if arguments is None else arguments
+  parser = argparse.ArgumentParser(
+      prog='python -m experiments.benchmarks.samples',
+      description=str(__doc__).partition('\n')[0],
+  )
+  parser.add_argument(
+      '--sizes',
+      type=options_lib.some_of(SIZES),
+      default=['addition', 'reverse'],
+      help=f'of {", ".join(SIZES)}; or all (default: addition,reverse)',
+  )
+  parser.add_argument(
+      '--rounds', type=options_lib.positive, default=5,
+      help='turns of each (default: 5)',
+  )
+  parser.add_argument(
+      '--turn_seconds', type=float, default=2.0,
+      help='how long a turn should be; at least one call (default: 2)',
+  )
+  parser.add_argument(
+      '--output', type=pathlib.Path, help='where to write everything, as JSON'
+  )
+  options = parser.parse_args(arguments)
+  # As the command line of the experiments divides the CPU.
+  jax.config.update('jax_num_cpu_devices', command_line.default_cpu_devices())
+  results: dict[str, Any] = {
+      **machine.describe('experiments.benchmarks.samples', arguments),
+      'sizes': {},
+  }
+  for name in options.sizes:
+    print(f'samples: {name} is building', file=sys.stderr, flush=True)
+    results['sizes'][name] = measure(
+        config_of(name), options.rounds, options.turn_seconds
+    )
+    if options.output:
+      options.output.write_text(json.dumps(results, indent=1))
+  Console(width=100).print(table(results['sizes']))
+
+
+def config_of(name: str) -> train.Config:
+  """The configuration of a size."""
+  presets, preset, changes = SIZES[name]
+  presets = {preset: presets[preset] | changes}
+  return configuration.with_preset(train.Config, presets, preset)
+
+
+def measure(
+    config: train.Config, rounds: int, turn_seconds: float
+) -> dict[str, list[float]]:
+  """Samples a second, made and used, a number for each round."""
+  task, curriculum = train.make_task(config), train.make_curriculum(config)
+  curriculum_state = curriculum.initial_state()
+
+  def one(key):
+    level_key, sample_key = jax.random.split(key)
+    level = curriculum.level(curriculum_state, level_key)
+    return sample(sample_key, task, level)
+
+  make_batch = jax.jit(
+      lambda key: jax.vmap(one)(jax.random.split(key, config.batch_size))
+  )
+  functions = train.make_functions(config)
+  state = parallel.place_state(functions.init())
+  keys = iter(range(sys.maxsize))
+
+  def make():
+    jax.block_until_ready(make_batch(jax.random.key(next(keys))))
+    return config.batch_size
+
+  def use():
+    nonlocal state
+    state, metrics = functions.update(state)
+    jax.block_until_ready(metrics)
+    return config.batch_size * config.updates_per_call
+
+  make(), use()  # Compiles.
+  measured = {'made': [], 'used': []}
+  for _ in range(rounds):
+    measured['made'].append(rate(make, turn_seconds))
+    measured['used'].append(rate(use, turn_seconds))
+  return measured
+
+
+def rate(call: Callable[[], int], turn_seconds: float) -> float:
+  """What a call returns, by the second, over a turn of calls."""
+  total, start = 0, time.perf_counter()
+  while (seconds := time.perf_counter() - start) < turn_seconds or not total:
+    total += call()
+  return total / seconds
+
+
+def table(sizes: dict[str, dict[str, list[float]]]) -> Table:
+  """A row for each size."""
+  shown = Table(caption='Medians (lowest to highest of the rounds).')
+  shown.add_column('size')
+  for column in _COLUMNS:
+    shown.add_column(column, justify='right')
+  for name, measured in sizes.items():
+    ratios = [
+        made / used
+        for made, used in zip(measured['made'], measured['used'], strict=True)
+    ]
+    shown.add_row(
+        name,
+        contest.spread(measured['made']).text(',.0f'),
+        contest.spread(measured['used']).text(',.0f'),
+        contest.spread(ratios).text('.1f'),
+    )
+  return shown
+
+
+if __name__ == '__main__':
+  main()
