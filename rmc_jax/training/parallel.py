@@ -170,6 +170,21 @@ def psum(tree: ArrayTree) -> ArrayTree:
   return jax.tree.unflatten(structure, leaves)
 
 
+def own_rows(tree: ArrayTree, num_rows: int) -> ArrayTree:
+  """This device's rows of [B, ...] arrays that all have; inside a mapping."""
+  first = jax.lax.axis_index(AXIS) * num_rows
+  return jax.tree.map(
+      lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, num_rows), tree
+  )
+
+
+def all_rows(tree: ArrayTree) -> ArrayTree:
+  """Undoes `own_rows`, with what each device has now; inside a mapping."""
+  return jax.tree.map(
+      lambda leaf: jax.lax.all_gather(leaf, AXIS, tiled=True), tree
+  )
+
+
 def per_device_batch_size(
     global_batch_size: int, devices: Devices = None
 ) -> int:

@@ -54,6 +54,7 @@ def make_update(
     sample: SampleFn | None = None,
     data_key: Array | None = None,
     updates_per_call: int = 1,
+    carry: bool = False,
     devices: parallel.Devices = None,
 ) -> Callable[..., tuple[TrainState, SumsAndCounts]]:
   """Makes the function the training loop calls.
@@ -74,6 +75,11 @@ def make_update(
       of the state: dropout would share its keys with the examples.
     updates_per_call: updates made inside one call, with `sample` only. Spares
       the dispatch of small models.
+    carry: whether the network state belongs to the examples, as the state of a
+      core that is carried from one update to the next does: its arrays are
+      [global_batch_size, ...], and `loss_fn` sees and returns the rows of its
+      share. Otherwise it is one for all, and what the devices make of it is
+      averaged.
     devices: devices of the job to use, None for all.
 
   Returns:
@@ -97,7 +103,7 @@ def make_update(
         f'updates_per_call must be at least 1, got {updates_per_call}.'
     )
   per_device = parallel.per_device_batch_size(global_batch_size, devices)
-  step = make_step(loss_fn, optimizer)
+  step = make_step(loss_fn, optimizer, per_device if carry else None)
   if sample is None:
     if data_key is not None or updates_per_call != 1:
       raise ValueError(
@@ -132,19 +138,26 @@ def make_update(
 
 
 def make_step(
-    loss_fn: LossFn, optimizer: optax.GradientTransformation
+    loss_fn: LossFn,
+    optimizer: optax.GradientTransformation,
+    carried_rows: int | None = None,
 ) -> Callable[[TrainState, ArrayTree], tuple[TrainState, SumsAndCounts]]:
   """(state, this device's share) -> (state, metrics), for inside a mapping.
 
-  Knows nothing of the mapping but the name of its axis, `parallel.AXIS`.
+  Knows nothing of the mapping but the name of its axis, `parallel.AXIS`. Of a
+  network state that is carried, each device has `carried_rows`.
   """
   gradient_fn = jax.value_and_grad(loss_fn, has_aux=True)
 
   def step(state, batch):
     key = jax.random.fold_in(state.key, state.step)
     key = jax.random.fold_in(key, jax.lax.axis_index(parallel.AXIS))
+    network_state = state.network_state
+    if carried_rows is not None:
+      _check_carried(network_state, carried_rows)
+      network_state = parallel.own_rows(network_state, carried_rows)
     (loss, aux), gradients = gradient_fn(
-        state.params, state.network_state, key, batch
+        state.params, network_state, key, batch
     )
     _check_metric_names(aux.metrics)
     loss, weight, gradients, metrics = parallel.psum(
@@ -159,7 +172,11 @@ def make_step(
     finite = _all_finite((loss / weight, gradient_norm, updates))
     applied = state._replace(
         params=optax.apply_updates(state.params, updates),
-        network_state=_average(aux.network_state),
+        network_state=(
+            _average(aux.network_state)
+            if carried_rows is None
+            else parallel.all_rows(aux.network_state)
+        ),
         opt_state=opt_state,
     )
     next_state = jax.tree.map(
@@ -206,6 +223,17 @@ def _check_metric_names(metrics: SumsAndCounts) -> None:
         f'The update itself reports {taken}; the metrics of loss_fn need other '
         'names.'
     )
+
+
+def _check_carried(network_state: ArrayTree, rows: int) -> None:
+  size = rows * jax.lax.axis_size(parallel.AXIS)
+  for path, leaf in jax.tree_util.tree_leaves_with_path(network_state):
+    if leaf.shape[:1] != (size,):
+      raise ValueError(
+          f'A network state that is carried has {size} rows, one for each '
+          f'example of the global batch; {jax.tree_util.keystr(path)} has the '
+          f'shape {leaf.shape}.'
+      )
 
 
 def _check_share(batch: ArrayTree, per_device: int) -> None:
