@@ -18,6 +18,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 lock=$root/launch/requirements.txt
+extras=analysis,data,test  # what experiments and tests need
 dry_run=
 if [ "${1:-}" = --dry-run ]; then
   dry_run=yes
@@ -68,7 +69,7 @@ is_complete() {
 
 # Two lines: a checksum of all that decides what is installed; the accelerator.
 wanted() {
-  (echo "$root" && cat "$lock" "$root/setup.cfg") | cksum
+  (echo "$root $extras" && cat "$lock" "$root/setup.cfg") | cksum
   echo "${ACCELERATOR:-${1:-$(accelerator)}}"
 }
 
@@ -128,13 +129,13 @@ base_python() {
 }
 
 install() {
-  local chosen extras=analysis,test
+  local chosen all=$extras
   chosen=${ACCELERATOR:-$(accelerator)}
-  [ "$chosen" = cpu ] || extras=$extras,$chosen
+  [ "$chosen" = cpu ] || all=$all,$chosen
   say "installing the pinned packages for $chosen (first time: a few minutes)"
   # The pinned setuptools, so that building the project downloads nothing else.
   pip_install setuptools
-  pip_install --no-build-isolation --editable "${root}[$extras]"
+  pip_install --no-build-isolation --editable "${root}[$all]"
 }
 
 pip_install() {

@@ -3,7 +3,8 @@
   python -m experiments.learn_to_execute.analysis runs/learn_to_execute-quick
 
 Several runs are drawn into one figure, in the folder that they have in common,
-a panel for each task and size; the table has the strongest of each core.
+a panel for each task and size. Figure and table have the strongest run of each
+core, as the paper has.
 """
 
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from typing import Any
 from typing import NamedTuple
 
 from rmc_jax.analysis.curves import draw_panels
+from rmc_jax.analysis.table import text_table
 from rmc_jax.training.exit_codes import CONFIGURATION_ERROR
 from rmc_jax.training.log import read_metrics
 
@@ -23,6 +25,8 @@ from rmc_jax.training.log import read_metrics
 SOLVED = 0.99
 CURVES = 'figures/learning_curves.png'
 SAMPLES = 'samples.txt'
+# Whose runs can be read.
+EXPERIMENTS = ('learn_to_execute', 'memorization')
 
 # Name of a core -> what the paper calls it.
 FAMILIES = {
@@ -50,12 +54,14 @@ class Score(NamedTuple):
   Attributes:
     best: the highest share of right characters, which the paper reports.
     last: that of the last evaluation.
-    wholly_right: the share of answers without a wrong character, at the last.
+    best_wholly_right: the highest share of answers without a wrong character.
+    last_wholly_right: that of the last evaluation.
   """
 
   best: float
   last: float
-  wholly_right: float
+  best_wholly_right: float
+  last_wholly_right: float
 
 
 def score(records: Sequence[Mapping[str, Any]]) -> Score:
@@ -63,8 +69,11 @@ def score(records: Sequence[Mapping[str, Any]]) -> Score:
   evaluations = [line['eval'] for line in records if 'eval' in line]
   if not evaluations:
     raise ValueError('The run has no evaluation yet; train it further.')
-  accuracies = [evaluation['accuracy'] for evaluation in evaluations]
-  return Score(max(accuracies), accuracies[-1], evaluations[-1]['wholly_right'])
+  best_and_last = []
+  for metric in ('accuracy', 'wholly_right'):
+    values = [evaluation[metric] for evaluation in evaluations]
+    best_and_last += [max(values), values[-1]]
+  return Score(*best_and_last)
 
 
 class Run(NamedTuple):
@@ -108,19 +117,17 @@ def report(*workdirs: pathlib.Path) -> str:
   if len(runs) > 1:
     lines += ['', table(runs), '']
   path = pathlib.Path(os.path.commonpath(workdirs)) / CURVES
-  problems = sorted({run.problem for run in runs})
   draw_panels(
       path,
       [
           (
               problem,
               [
-                  (_label(run), run.records)
-                  for run in runs
-                  if run.problem == problem
+                  (f'{family}, {run.workdir.name}', run.records)
+                  for family, run in by_family.items()
               ],
           )
-          for problem in problems
+          for problem, by_family in strongest(runs).items()
       ],
       metric='accuracy',
   )
@@ -131,42 +138,46 @@ def report(*workdirs: pathlib.Path) -> str:
   return '\n'.join(lines)
 
 
+def strongest(runs: Sequence[Run]) -> dict[str, dict[str, Run]]:
+  """Problem -> family -> its run with the best evaluation, in a fixed order."""
+  result: dict[str, dict[str, Run]] = {}
+  for problem in sorted({run.problem for run in runs}):
+    result[problem] = {}
+    for family in FAMILIES.values():
+      same = [
+          run
+          for run in runs
+          if (run.problem, run.family) == (problem, family)
+      ]
+      if same:
+        result[problem][family] = max(
+            same, key=lambda run: score(run.records).best
+        )
+  return result
+
+
 def table(runs: Sequence[Run]) -> str:
   """Table 1: for each core and problem the strongest run, beside the paper's.
 
   The paper's own is of length 5 and nesting 2, whatever the runs are.
   """
-  problems = sorted({run.problem for run in runs})
-  families = [
-      family
-      for family in FAMILIES.values()
-      if any(run.family == family for run in runs)
-  ]
-  rows = [['best, % of characters', *problems]]
-  for family in families:
+  chosen = strongest(runs)
+  rows = [['best, % of characters', *chosen]]
+  for family in FAMILIES.values():
+    if not any(family in by_family for by_family in chosen.values()):
+      continue
     cells = [family]
-    for problem in problems:
-      scores = [
-          (score(run.records).best, run.config['task'])
-          for run in runs
-          if (run.family, run.problem) == (family, problem)
-      ]
-      if not scores:
+    for by_family in chosen.values():
+      if family not in by_family:
         cells.append('unmeasured')
         continue
-      best, task = max(scores)
-      cells.append(f'{best:.1%}'.removesuffix('%'))
-      published = TABLE_1.get(task, {}).get(family)
+      run = by_family[family]
+      cells.append(f'{100 * score(run.records).best:.1f}')
+      published = TABLE_1.get(run.config['task'], {}).get(family)
       if published is not None:
         cells[-1] += f' (paper {published})'
     rows.append(cells)
-  widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-  return '\n'.join(
-      '  '.join(
-          cell.ljust(width) for cell, width in zip(row, widths, strict=True)
-      ).rstrip()
-      for row in rows
-  )
+  return text_table(rows)
 
 
 def save_samples(workdir: pathlib.Path, text: str) -> None:
@@ -188,22 +199,24 @@ def main(arguments: Sequence[str], usage: str | None = __doc__) -> int:
 
 
 def _read(workdir: pathlib.Path) -> Run:
-  config = json.loads((workdir / 'config.json').read_text())['config']
-  return Run(workdir, config, read_metrics(workdir))
+  saved = json.loads((workdir / 'config.json').read_text())
+  if saved['experiment'] not in EXPERIMENTS:
+    raise ValueError(
+        f'{workdir} is a run of {saved["experiment"]}, expected one of '
+        f'{" or ".join(EXPERIMENTS)}.'
+    )
+  return Run(workdir, saved['config'], read_metrics(workdir))
 
 
 def _describe(run: Run) -> str:
-  best, last, wholly_right = score(run.records)
+  best, last, best_wholly_right, last_wholly_right = score(run.records)
   return (
       f'{run.workdir.name}: {run.family} on {run.problem}: '
-      f'{last:.1%} of the characters right, {wholly_right:.1%} of the answers '
-      f'wholly, best {best:.1%} '
-      f'({"solved" if best >= SOLVED else "not solved"}: {SOLVED:.0%})'
+      f'{last:.1%} of the characters right, best {best:.1%} '
+      f'({"solved" if best >= SOLVED else "not solved"}: {SOLVED:.0%}); '
+      f'{last_wholly_right:.1%} of the answers wholly, best '
+      f'{best_wholly_right:.1%}'
   )
-
-
-def _label(run: Run) -> str:
-  return f'{run.family}, {run.workdir.name}'
 
 
 if __name__ == '__main__':

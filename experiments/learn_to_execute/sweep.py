@@ -122,8 +122,35 @@ QUICK = PAPER | {
     'updates_per_call': 50,
 }
 
-PRESETS = {
+QUICK_MEMORIZATION = {
+    task: QUICK | {'task': task, 'max_length': 5} for task in MEMORIZATION
+}
+# About as many weights as the relational memory has, or state as it has.
+QUICK_CORES = {
+    'lstm': {'name': 'lstm', 'num_layers': 2, 'hidden_size': 128},
+    'entnet': {'name': 'lstm_bank', 'num_cells': 4, 'total_size': 256},
+    'dnc': {
+        'name': 'dnc',
+        'memory_size': 16,
+        'word_size': 16,
+        'num_reads': 2,
+        'controller': 'feed_forward',
+        'num_layers': 2,
+        'hidden_size': 128,
+    },
+}
+# Table 1 for a laptop: our core on each task, and all cores on one.
+QUICK_TABLE = {
     'quick': QUICK,
+    **{f'quick_{task}': run for task, run in QUICK_MEMORIZATION.items()},
+    **{
+        f'quick_reverse_{name}': QUICK_MEMORIZATION['reverse'] | {'core': core}
+        for name, core in QUICK_CORES.items()
+    },
+}
+
+PRESETS = {
+    **QUICK_TABLE,
     **TABLE_1_PROGRAMS,
     **FIGURE_8_HARD,
     **TABLE_1_MEMORIZATION,
@@ -135,6 +162,7 @@ def _runs(presets: dict[str, dict]) -> dict[str, dict]:
 
 
 SWEEPS = {
+    'quick_table': _runs(QUICK_TABLE),
     'quick_seeds': {
         f'seed_{seed}': {'preset': 'quick', 'config.seed': seed}
         for seed in range(3)

@@ -16,7 +16,10 @@ The paper, per character, at length 5 and nesting 2:
 docs/tasks.md explains the tasks and prints examples. Departures of the presets
 from the paper: its "control" sample has + and if, so it stands for
 'algebra_control' (+, -, if); 'control' (if, for) is in the authors' generator
-too, see --config.task. Gradients are clipped, on which the paper is silent.
+too, see --config.task. The decoder sees zeros, as in the authors' code, where
+the paper has it see what it wrote: --config.train_feed=predictions and
+--config.eval_feed=predictions. Gradients are clipped, on which the paper is
+silent.
 """
 
 from collections.abc import Callable
@@ -37,6 +40,7 @@ from rmc_jax import metrics
 from rmc_jax import training
 from rmc_jax.cores.build import build_core
 from rmc_jax.cores.build import CoreConfig
+from rmc_jax.cores.memory_matrix import positive_int
 from rmc_jax.models import EncoderDecoder
 from rmc_jax.models.encoder_decoder import FEEDS
 from rmc_jax.tasks import learn_to_execute
@@ -47,7 +51,7 @@ from rmc_jax.training import distributed
 
 @dataclasses.dataclass
 class Config:
-  """One run. The defaults of all but `core` are the paper's."""
+  """One run. The defaults are the paper's, but for the core and the feeds."""
 
   task: str = 'addition'  # one of learn_to_execute.TASKS
   max_length: int = 5  # digits of an integer
@@ -61,13 +65,13 @@ class Config:
   core: CoreConfig = dataclasses.field(default_factory=CoreConfig)
   own_decoder_core: bool = False  # else one core, and its weights, does both
   hidden_sizes: tuple[int, ...] = (256, 256, 256, 256)  # of the read-out MLP
-  train_feed: str = 'zeros'  # what the decoder sees; 'predictions', 'truth'
-  eval_feed: str = 'zeros'
+  train_feed: str = 'zeros'  # what the decoder sees; 'truth'; the paper:
+  eval_feed: str = 'zeros'  # 'predictions', in training and in evaluation
   remat: bool = False  # recompute steps in the backward pass: less memory
   batch_size: int = 128  # over all devices
   num_steps: int = 200_000  # updates
   optimizer: training.OptimizerConfig = dataclasses.field(
-      default_factory=training.OptimizerConfig
+      default_factory=lambda: training.OptimizerConfig(learning_rate=1e-3)
   )
   seed: int = 0
   eval_examples: int = 12_800  # of the largest length and nesting
@@ -83,17 +87,19 @@ class Config:
 
   def validate(self) -> None:
     make_task(self)
-    make_curriculum(self)
+    try:
+      make_curriculum(self)
+    except ValueError as error:
+      raise ValueError(f'curriculum: {error}') from error
     for name in ('train_feed', 'eval_feed'):
       if getattr(self, name) not in FEEDS:
         raise ValueError(
             f'{name} must be one of {", ".join(FEEDS)}. '
             f'Got: {getattr(self, name)!r}.'
         )
-    if self.eval_examples < 1:
-      raise ValueError(
-          f'eval_examples must be >= 1. Got: {self.eval_examples}.'
-      )
+    positive_int('eval_examples', self.eval_examples)
+    for i, size in enumerate(self.hidden_sizes):
+      positive_int(f'hidden_sizes[{i}]', size)
 
 
 def make_task(config: Config) -> learn_to_execute.Task:

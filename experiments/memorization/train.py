@@ -15,14 +15,32 @@ twice. The paper, per character, at a length that it does not state:
 Model, loss and evaluation are those of `experiments.learn_to_execute.train`.
 """
 
+import dataclasses
+
 from experiments import command_line
-from experiments.learn_to_execute.train import Config
-from experiments.learn_to_execute.train import train
+from experiments.learn_to_execute import train as learn_to_execute
 from experiments.memorization import sweep
+
+
+@dataclasses.dataclass
+class Config(learn_to_execute.Config):
+  """One run, of a task of memorization."""
+
+  task: str = 'reverse'  # 'copy', 'double'
+  max_nesting: int = 1
+
+  def validate(self) -> None:
+    super().validate()
+    if not learn_to_execute.make_task(self).is_memory:
+      raise ValueError(
+          f'task must be one of {", ".join(sweep.TASKS)}; '
+          f'experiments.learn_to_execute has the others. Got: {self.task!r}.'
+      )
+
 
 if __name__ == '__main__':
   command_line.main(
-      train,
+      learn_to_execute.train,
       Config,
       sweep.PRESETS,
       experiment='memorization',

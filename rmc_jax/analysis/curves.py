@@ -66,6 +66,40 @@ def draw_panels(
   figure.savefig(path, dpi=120)
 
 
+def draw_lines(
+    path: pathlib.Path,
+    lines: Sequence[tuple[str, Mapping[int, float]]],
+    *,
+    x_label: str,
+    y_label: str,
+) -> None:
+  """Draws values against positive numbers, on a logarithmic axis.
+
+  Args:
+    path: the PNG to write; its folder is made.
+    lines: for each its label, and number -> value.
+    x_label: what the numbers are.
+    y_label: what the values are.
+  """
+  figure = Figure(figsize=(7.0, 4.2), layout='constrained')
+  axes = figure.add_subplot()
+  for i, (label, values) in enumerate(lines):
+    numbers = sorted(values)
+    axes.plot(
+        numbers,
+        [values[number] for number in numbers],
+        color=COLOURS[i % len(COLOURS)],
+        marker='o',
+        markersize=3,
+        label=label,
+    )
+  axes.set(xscale='log', xlabel=x_label, ylabel=y_label)
+  axes.grid(alpha=0.2)
+  axes.legend(loc='best')
+  path.parent.mkdir(parents=True, exist_ok=True)
+  figure.savefig(path, dpi=120)
+
+
 def _draw_panel(axes, title, runs, metric, levels) -> None:
   for i, (label, records) in enumerate(runs):
     colour = COLOURS[i % len(COLOURS)]

@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import functools
 import json
 import math
 import pathlib
@@ -216,32 +217,70 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_curve(tmp_path, curriculum):
     assert levels[-1] == (2, 2)
 
 
-def test_no_device_count_changes_the_data():
-  def losses(num_devices):
-    config = short(updates_per_call=1)
-    task, curriculum = train.make_task(config), train.make_curriculum(config)
-    optimizer = training.make_optimizer(config.optimizer)
-    devices = jax.devices()[:num_devices]
-    keys = jax.random.split(jax.random.key(0), 5)
+def test_the_first_update_counts_the_characters_of_its_batch():
+  config = short(updates_per_call=1, curriculum='combine')
+  functions = train.make_functions(config)
+  state = functions.init()
+  params = state.params
+  _, metrics = functions.update(parallel.place_state(state))
+  # Its batch, as the keys say.
+  task, curriculum = train.make_task(config), train.make_curriculum(config)
+  train_key = jax.random.split(jax.random.key(config.seed), 5)[2]
+  keys = jax.vmap(jax.random.fold_in, (None, 0))(
+      jax.random.fold_in(train_key, 0), jnp.arange(config.batch_size)
+  )
 
-    def loss_fn(params, state, key, batch):
-      del key
-      seen = (batch.inputs * jnp.arange(task.input_steps)[None]).sum()
-      loss = 0.0 * params['w'] + seen.astype(jnp.float32)
-      return loss, training.LossAux(jnp.float32(1), {}, state)
+  def draw(key):
+    level_key, sample_key = jax.random.split(key)
+    level = curriculum.level(curriculum.initial_state(), level_key)
+    return learn_to_execute.sample(sample_key, task, level)
 
-    update = training.make_update(
-        loss_fn, optimizer, global_batch_size=8,
-        sample=lambda key, _: learn_to_execute.sample(key, task),
-        data_key=keys[2], devices=devices,
-    )
-    state = training.create_state(
-        {'w': jnp.float32(0)}, curriculum.initial_state(), optimizer, keys[0]
-    )
-    _, metrics = update(parallel.place_state(state, devices))
-    return float(metrics['loss'][0])
+  batch = jax.vmap(draw)(keys)
+  logits = train.make_network(config).apply(params, batch, 'zeros')
+  right = characters = loss = 0.0
+  for i in range(config.batch_size):
+    length = int(batch.target_length[i])
+    assert length < task.target_steps  # there is padding to be left out
+    rows = np.asarray(logits[i, :length], np.float64)
+    target = np.asarray(batch.targets[i, :length])
+    right += (rows.argmax(-1) == target).sum()
+    characters += length
+    for row, label in zip(rows, target, strict=True):
+      loss += np.log(np.exp(row).sum()) - row[label]
+  assert metrics['accuracy'] == (right, characters)
+  np.testing.assert_allclose(metrics['loss'][0], loss, rtol=1e-5)
+  assert metrics['loss'][1] == characters
 
-  assert losses(1) == losses(2) == losses(4)
+
+@pytest.mark.parametrize('num_devices', [1, 2])
+def test_no_number_of_devices_changes_a_run(num_devices, monkeypatch):
+  """Compared with the four that tests have, through two levels."""
+  config = short(
+      updates_per_call=2, curriculum='combine', curriculum_window=2,
+      curriculum_threshold=10.0,
+  )
+
+  def run(devices):
+    monkeypatch.setattr(training, 'make_update', functools.partial(
+        make_update, devices=devices
+    ))
+    functions = train.make_functions(config)
+    state = parallel.place_state(functions.init(), devices)
+    history = []
+    for _ in range(4):
+      state, metrics = functions.update(state)
+      history.append(jax.device_get(metrics))
+    return history
+
+  make_update = training.make_update
+  expected, got = run(None), run(jax.devices()[:num_devices])
+  for there, here in zip(expected, got, strict=True):
+    # Whole numbers: the characters of the answers, and the levels.
+    assert here['loss'][1] == there['loss'][1]
+    for name in ('curriculum_length', 'curriculum_nesting'):
+      assert here[name][0] / here[name][1] == there[name][0] / there[name][1]
+    # Sums in another order.
+    np.testing.assert_allclose(here['loss'][0], there['loss'][0], rtol=1e-4)
 
 
 @pytest.mark.parametrize('fields, message', [
@@ -254,6 +293,12 @@ def test_no_device_count_changes_the_data():
     ({'train_feed': 'nothing'}, "train_feed must be one of zeros.*'nothing'"),
     ({'eval_feed': 'x'}, "eval_feed must be one of zeros.*'x'"),
     ({'eval_examples': 0}, 'eval_examples must be >= 1. Got: 0'),
+    ({'hidden_sizes': (7, 0)}, r'hidden_sizes\[1\] must be >= 1. Got: 0'),
+    ({'curriculum_window': 1}, 'curriculum: window must be at least 2'),
+    (
+        {'tokens': 'words', 'num_integers': 10**9},
+        'num_integers must be at most 10000000',
+    ),
 ])
 def test_settings_that_make_no_sense_are_named(fields, message):
   with pytest.raises(configuration.ConfigurationError, match=message):
@@ -268,19 +313,33 @@ def lines_of(*accuracies):
 
 
 def test_score_is_best_and_last():
-  assert analysis.score(lines_of(0.25, 0.75, 0.5)) == (0.75, 0.5, 0.25)
+  lines = lines_of(0.25, 0.75, 0.5)
+  assert analysis.score(lines) == (0.75, 0.5, 0.375, 0.25)
   with pytest.raises(ValueError, match='no evaluation yet'):
     analysis.score([{'step': 3, 'train': {'accuracy': 1.0}}])
 
 
-def test_the_table_has_the_strongest_run_beside_the_papers(tmp_path):
+def test_the_table_has_the_strongest_run_beside_the_papers(
+    tmp_path, monkeypatch
+):
+  shown, strongest = [], analysis.strongest
+
+  def spy(runs):
+    shown.append(strongest(runs))
+    return shown[-1]
+
+  monkeypatch.setattr(analysis, 'strongest', spy)
+
   def write(name, accuracies, family, **fields):
     config = short(**fields)
     config.core.name = family
     workdir = tmp_path / name
     workdir.mkdir()
     (workdir / 'config.json').write_text(
-        json.dumps({'config': dataclasses.asdict(config)})
+        json.dumps({
+            'experiment': 'learn_to_execute',
+            'config': dataclasses.asdict(config),
+        })
     )
     (workdir / 'metrics.jsonl').write_text(
         ''.join(json.dumps(line) + '\n' for line in lines_of(*accuracies))
@@ -296,13 +355,13 @@ def test_the_table_has_the_strongest_run_beside_the_papers(tmp_path):
   text = analysis.report(*workdirs)
   assert text.splitlines() == [
       'a: RMC on addition, length 2, nesting 2: 25.0% of the characters right, '
-      '12.5% of the answers wholly, best 50.0% (not solved: 99%)',
+      'best 50.0% (not solved: 99%); 12.5% of the answers wholly, best 25.0%',
       'b: RMC on addition, length 2, nesting 2: 99.6% of the characters right, '
-      '49.8% of the answers wholly, best 99.6% (solved: 99%)',
+      'best 99.6% (solved: 99%); 49.8% of the answers wholly, best 49.8%',
       'c: DNC on addition, length 2, nesting 2: 60.0% of the characters right, '
-      '30.0% of the answers wholly, best 60.0% (not solved: 99%)',
+      'best 60.0% (not solved: 99%); 30.0% of the answers wholly, best 30.0%',
       'd: DNC on reverse, length 2: 70.0% of the characters right, '
-      '35.0% of the answers wholly, best 70.0% (not solved: 99%)',
+      'best 70.0% (not solved: 99%); 35.0% of the answers wholly, best 35.0%',
       '',
       'best, % of characters  addition, length 2, nesting 2  '
       'reverse, length 2',
@@ -314,6 +373,22 @@ def test_the_table_has_the_strongest_run_beside_the_papers(tmp_path):
   ]
   figure = (tmp_path / analysis.CURVES).read_bytes()
   assert figure.startswith(b'\x89PNG')
+  # What the figure shows is the strongest of each core, however many there are.
+  assert {
+      problem: {family: run.workdir.name for family, run in by_family.items()}
+      for problem, by_family in shown[0].items()
+  } == {
+      'addition, length 2, nesting 2': {'DNC': 'c', 'RMC': 'b'},
+      'reverse, length 2': {'DNC': 'd'},
+  }
+
+
+def test_a_run_of_another_experiment_is_said(tmp_path, capsys):
+  (tmp_path / 'config.json').write_text(
+      json.dumps({'experiment': 'nth_farthest', 'config': {}})
+  )
+  assert analysis.main([str(tmp_path)]) == 77
+  assert 'is a run of nth_farthest' in capsys.readouterr().err
 
 
 def test_a_folder_that_is_no_run_is_said(tmp_path, capsys):

@@ -1,5 +1,6 @@
-"""Tests experiments/memorization/: its presets and its sweeps."""
+"""Tests experiments/memorization/: its presets, sweeps and programs."""
 
+import ast
 import dataclasses
 import subprocess
 import sys
@@ -7,8 +8,9 @@ import sys
 import pytest
 
 from experiments import configuration
-from experiments.learn_to_execute import train
+from experiments.learn_to_execute import train as learn_to_execute
 from experiments.memorization import sweep
+from experiments.memorization import train
 
 
 def config_of(preset, **fields):
@@ -20,8 +22,12 @@ def config_of(preset, **fields):
 def test_presets_are_valid_and_memorize(preset):
   config = config_of(preset)
   configuration.validate(config)
-  assert train.make_task(config).is_memory
+  assert learn_to_execute.make_task(config).is_memory
   assert config.max_length == 5
+
+
+def test_sweep_is_plain_data():
+  assert ast.literal_eval(repr(sweep.PRESETS)) == sweep.PRESETS
 
 
 def test_the_quick_table_is_all_cores_on_one_task_and_ours_on_all():
@@ -37,22 +43,31 @@ def test_the_quick_table_is_all_cores_on_one_task_and_ours_on_all():
   } == {'copy', 'reverse', 'double'}
   # What differs is the task and the core.
   for run in runs:
-    assert sweep.QUICK | {'task': run['task'], 'core': run['core']} == run
+    same = {'task': run['task'], 'core': run['core']}
+    assert sweep.PRESETS['quick'] | same == run
 
 
 def test_table_1_has_all_sizes_on_three_tasks():
   assert len(sweep.SWEEPS['table_1']) == 3 * 21
 
 
-def test_both_programs_start():
-  for module, expected in {
-      'train': '"task": "double"',
-      'analysis': 'experiments.memorization.analysis runs/',
-  }.items():
-    flags = ['--preset=quick_double', '--print_config']
-    run = subprocess.run(
-        [sys.executable, '-m', f'experiments.memorization.{module}',
-         *(flags if module == 'train' else [])],
-        capture_output=True, text=True, check=False,
-    )
-    assert expected in run.stdout + run.stderr
+def test_a_task_that_is_no_memorization_is_refused():
+  with pytest.raises(
+      configuration.ConfigurationError,
+      match="task must be one of copy, reverse, double.*'addition'",
+  ):
+    configuration.validate(config_of('quick', task='addition'))
+
+
+@pytest.mark.parametrize('module, flags, code, expected', [
+    ('train', ['--preset=quick_double', '--print_config'], 0,
+     '"task": "double"'),
+    ('analysis', [], 77, 'experiments.memorization.analysis runs/'),
+])
+def test_both_programs_start(module, flags, code, expected):
+  run = subprocess.run(
+      [sys.executable, '-m', f'experiments.memorization.{module}', *flags],
+      capture_output=True, text=True, check=False,
+  )
+  assert run.returncode == code
+  assert expected in run.stdout + run.stderr

@@ -94,6 +94,44 @@ def test_runs_of_a_sweep_side_by_side_share_gpus_and_cores(capsys, machine):
   assert len(ports) == 5
 
 
+@pytest.mark.parametrize('codes, analysed, expected', [
+    ([0, 0, 0], True, 5),  # the analysis's own code
+    ([0, 76, 0], False, 76),
+])
+def test_a_sweep_ends_with_its_analysis_if_all_runs_are_done(
+    machine, monkeypatch, capsys, codes, analysed, expected
+):
+  machine(cores='01')
+  commands = []
+
+  class Ended:
+    def __init__(self, tasks, **_):
+      self.names = [task.name for task in tasks]
+
+    def run(self):
+      return dict(zip(self.names, codes, strict=True))
+
+  def run(command, check):
+    assert not check
+    commands.append([str(word) for word in command])
+    is_analysis = any('analysis' in word for word in commands[-1])
+    return subprocess.CompletedProcess(command, 5 if is_analysis else 0)
+
+  monkeypatch.setattr(local.processes, 'Supervisor', Ended)
+  monkeypatch.setattr(local.subprocess, 'run', run)
+  arguments = ['learn_to_execute', '--sweep=quick_seeds', '--workdir=here']
+  assert local.main(arguments) == expected
+  set_up, *rest = commands
+  assert set_up[0].endswith('setup.sh')
+  assert len(rest) == analysed
+  if analysed:
+    assert rest[0][-4:] == [
+        'experiments.learn_to_execute.analysis',
+        'here/seed_0', 'here/seed_1', 'here/seed_2',
+    ]  # fmt: skip
+  assert 'seed_1' in capsys.readouterr().err
+
+
 def test_more_processes_than_cores_share_them(capsys, machine):
   machine(cores='01')
   commands = dry_run(capsys, '--processes=3')

@@ -38,7 +38,8 @@ def programs(tmp_path):
 def test_gpu_and_driver_decide_which_jax(programs, tmp_path, gpus, chosen):
   programs('nvidia-smi', gpus)
   commands = setup('--dry-run', tmp_path / 'venv', PATH=programs.path).stderr
-  extras = '[analysis,test]' if chosen == 'cpu' else f'[analysis,test,{chosen}]'
+  extras = 'analysis,data,test'
+  extras = f'[{extras}]' if chosen == 'cpu' else f'[{extras},{chosen}]'
   assert extras in commands
   assert 'requirements.txt' in commands
   assert not (tmp_path / 'venv').exists()
@@ -50,7 +51,7 @@ def test_accelerator_named_wins_over_what_is_found(programs, tmp_path):
     out = setup(
       '--dry-run', tmp_path / 'venv', PATH=programs.path, ACCELERATOR=name
     )
-    assert f'[analysis,test,{name}]' in out.stderr
+    assert f'[analysis,data,test,{name}]' in out.stderr
 
 
 def test_wrong_settings_are_refused_with_their_value(programs, tmp_path):

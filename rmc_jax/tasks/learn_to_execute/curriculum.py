@@ -69,8 +69,8 @@ class Curriculum:
   rises about every W updates.
 
   Departures: the level lags one update (see this file's first lines), and
-  'mix' draws nesting up to its own maximum, as the paper says, where the code
-  once drew it up to that of the length.
+  'mix' draws nesting up to its own maximum, as the paper says; one version of
+  the authors' code draws it up to that of the length.
 
   Attributes:
     name: one of the four.

@@ -97,6 +97,11 @@ class Task:
           "token does not: use tokens='characters'."
       )
     needed = self._answers()
+    if (self.num_integers or 0) > MAX_INTEGERS:
+      raise ValueError(
+          f'num_integers must be at most {MAX_INTEGERS}. Got: '
+          f'{self.num_integers}.'
+      )
     if needed > MAX_INTEGERS:
       raise ValueError(
           f'with one token an integer, {self.name!r} of length '

@@ -52,3 +52,13 @@ def test_makes_and_trains_in_turn_and_writes_what_it_measured(
   assert [len(measured[kind]) for kind in ('made', 'used')] == [2, 2]
   assert min(*measured['made'], *measured['used']) > 0
   assert 'reverse' in capsys.readouterr().out
+
+
+def test_the_ratio_is_that_of_each_round(capsys):
+  made, used = [100.0, 300.0, 900.0], [10.0, 20.0, 30.0]
+  samples.Console(width=100).print(
+      samples.table({'x': {'made': made, 'used': used}})
+  )
+  printed = capsys.readouterr().out
+  assert '15.0' in printed
+  assert '(10.0 to 30.0)' in printed
