@@ -1,0 +1,1 @@
+"""TFDS builders of text corpora; `load.py` is the door to them."""

@@ -1,0 +1,1 @@
+"""English Gigaword, fifth edition: newswire, from its owners' copies."""

@@ -1,0 +1,1 @@
+"""Books of Project Gutenberg: PG-19, or a folder of texts."""

@@ -1,0 +1,162 @@
+"""Builder of books: PG-19 as published, or any folder of .txt files."""
+
+import hashlib
+import json
+import pathlib
+from urllib.parse import quote
+
+import tensorflow_datasets as tfds
+
+from rmc_jax.datasets.text_builder import Sources
+from rmc_jax.datasets.text_builder import SPLITS
+from rmc_jax.datasets.text_builder import TextBuilder
+from rmc_jax.datasets.text_files import contents
+from rmc_jax.datasets.text_files import DatasetError
+from rmc_jax.datasets.text_files import Source
+
+# Split -> the names that its folder may have; the first is that of PG-19.
+_FOLDERS = {
+    'train': ('train',),
+    'valid': ('validation', 'valid'),
+    'test': ('test',),
+}
+_BUCKET = 'deepmind-gutenberg'
+_LIST = (
+    '{url}/storage/v1/b/{bucket}/o?prefix={prefix}%2F'
+    '&fields=nextPageToken%2Citems%2Fname&pageToken={token}'
+)
+
+
+class Gutenberg(TextBuilder):
+  """A document is a book. The books of a split are in the order of their names.
+
+  The corpus of Rae et al. 2018, with which Santoro et al. 2018 trained, was
+  never published. PG-19 is its public successor, ten times as large.
+  """
+
+  name = 'gutenberg'
+  BUILDER_CONFIGS = [
+      tfds.core.BuilderConfig(
+          name='pg19', description='PG-19: 28,752 books from before 1919.'
+      ),
+      tfds.core.BuilderConfig(
+          name='folder', description='Books of your own, as they are.'
+      ),
+  ]
+  DESCRIPTION = 'Books of Project Gutenberg, as plain text.'
+  CITATION = (
+      'Jack W. Rae, Anna Potapenko, Siddhant M. Jayakumar, Timothy P. '
+      'Lillicrap: Compressive Transformers for Long-Range Sequence Modelling. '
+      'arXiv:1911.05507, 2019.'
+  )
+  HOMEPAGE = 'https://github.com/google-deepmind/pg19'
+  LICENSE = (
+      'PG-19: Apache License 2.0; its books are in the public domain in the '
+      'United States. A folder of your own: as its books say.'
+  )
+  URL = 'https://storage.googleapis.com'
+  MANUAL_DOWNLOAD_INSTRUCTIONS = (
+      'Wanted in the folder, for gutenberg (PG-19): train/, validation/ and '
+      f'test/ with the .txt files, as from "gsutil -m cp -r gs://{_BUCKET} ."; '
+      'for gutenberg/folder: train/, valid/ (or validation/) and test/ with '
+      '.txt or .txt.gz files of your own, or all of them in the folder itself: '
+      'then a twentieth of the books each, but at least one, becomes valid and '
+      'test.'
+  )
+  PUBLISHED = {
+      'train': {'documents': 28_602},
+      'valid': {'documents': 50},
+      'test': {'documents': 100},
+  }
+
+  @property
+  def can_download(self) -> bool:
+    """PG-19 is public."""
+    return self.builder_config_name == 'pg19'
+
+  def _sources(self, path: pathlib.Path) -> Sources:
+    own = self.builder_config_name == 'folder'
+    if own and not any(
+        (path / name).is_dir() for names in _FOLDERS.values() for name in names
+    ):
+      return _split_by_book(_books(path))
+    return {
+        split: _books(_folder(path, names if own else names[:1]))
+        for split, names in _FOLDERS.items()
+    }
+
+  def _download(self, dl_manager: tfds.download.DownloadManager) -> Sources:
+    sources = {}
+    for split, (folder, *_) in _FOLDERS.items():
+      names = self._list(dl_manager, folder)
+      urls = {name: f'{self.URL}/{_BUCKET}/{quote(name)}' for name in names}
+      sources[split] = [
+          Source(path, name=pathlib.PurePath(name).name)
+          for name, path in sorted(self._fetch(dl_manager, urls).items())
+      ]
+    return sources
+
+  def _list(
+      self, dl_manager: tfds.download.DownloadManager, folder: str
+  ) -> list[str]:
+    """The names of the books in a folder of the bucket, page after page."""
+    names, token = [], ''
+    while True:
+      url = _LIST.format(
+          url=self.URL, bucket=_BUCKET, prefix=folder, token=quote(token, '')
+      )
+      page = json.loads(self._fetch(dl_manager, url).read_text())
+      names += [item['name'] for item in page.get('items', ())]
+      token = page.get('nextPageToken', '')
+      if not token:
+        return [name for name in names if name.endswith('.txt')]
+
+  def _check_counts(self, split, counts) -> None:
+    if self.builder_config_name == 'pg19':
+      super()._check_counts(split, counts)
+
+
+def _folder(path: pathlib.Path, names: tuple[str, ...]) -> pathlib.Path:
+  for name in names:
+    if (path / name).is_dir():
+      return path / name
+  raise DatasetError(
+      f'{path} has no folder {" or ".join(names)}. It has: {contents(path)}. '
+      f'{Gutenberg.MANUAL_DOWNLOAD_INSTRUCTIONS}'
+  )
+
+
+def _books(folder: pathlib.Path) -> list[Source]:
+  paths = [
+      path
+      for path in sorted(folder.iterdir())
+      if path.name.endswith(('.txt', '.txt.gz'))
+  ]
+  if not paths:
+    raise DatasetError(
+        f'{folder} has no .txt or .txt.gz file. It has: {contents(folder)}. '
+        f'{Gutenberg.MANUAL_DOWNLOAD_INSTRUCTIONS}'
+    )
+  return [Source(path) for path in paths]
+
+
+def _split_by_book(books: list[Source]) -> Sources:
+  """By the digests of the names, so that a book stays where it is.
+
+  That is, unless books are added or taken away: then a few may change places.
+  """
+  share = max(1, len(books) // 20)
+  if len(books) < 3:
+    raise DatasetError(
+        f'{books[0].path.parent} has {len(books)} books; three splits need at '
+        'least three. Add books, or sort them into train/, valid/ and test/.'
+    )
+  ranked = sorted(
+      books, key=lambda book: hashlib.sha256(book.title.encode()).digest()
+  )
+  cuts = {
+      'test': ranked[:share],
+      'valid': ranked[share : 2 * share],
+      'train': ranked[2 * share :],
+  }
+  return {split: sorted(cuts[split]) for split in SPLITS}

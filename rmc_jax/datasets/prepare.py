@@ -1,0 +1,54 @@
+"""`python -m rmc_jax.datasets.prepare NAME`: makes a corpus ready for training.
+
+Prints what it did. Exits with 0, or with 77 where the files, the names or the
+licence do not allow it; then the message says what to do.
+"""
+
+import argparse
+from collections.abc import Sequence
+import sys
+
+from rmc_jax.datasets import load
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+  """Prepares one corpus; returns the exit code."""
+  options = _parse(arguments)
+  try:
+    load.prepare(
+        options.name,
+        data_dir=options.data_dir,
+        manual_dir=options.manual_dir,
+        download=options.download,
+    )
+    summary = load.summary(options.name, data_dir=options.data_dir)
+  except load.DatasetError as error:
+    sys.stderr.write(f'prepare: {error}\n')
+    return error.exit_code
+  sys.stdout.write(f'{summary}\n')
+  return 0
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+  parser = argparse.ArgumentParser(
+      prog='python -m rmc_jax.datasets.prepare',
+      description='Makes a text corpus ready for language modelling.',
+  )
+  parser.add_argument('name', metavar='NAME', help=', '.join(load.NAMES))
+  parser.add_argument(
+      '--data_dir', required=True, help='where prepared corpora are kept'
+  )
+  parser.add_argument(
+      '--manual_dir', help='the folder with your own copy of the corpus'
+  )
+  parser.add_argument(
+      '--download',
+      action=argparse.BooleanOptionalAction,
+      default=True,
+      help='download what the licence allows (default: yes)',
+  )
+  return parser.parse_args(arguments)
+
+
+if __name__ == '__main__':
+  sys.exit(main())

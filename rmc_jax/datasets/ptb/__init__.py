@@ -1,0 +1,1 @@
+"""Penn Treebank, the words of its Wall Street Journal part."""

@@ -1,0 +1,1 @@
+"""Text8, the cleaned beginning of a Wikipedia dump."""

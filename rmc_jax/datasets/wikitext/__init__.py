@@ -1,0 +1,1 @@
+"""WikiText-2 and WikiText-103."""

@@ -1,0 +1,194 @@
+"""Tests rmc_jax/datasets/gutenberg/builder.py."""
+
+import gzip
+import json
+
+import pytest
+
+from rmc_jax.datasets import load
+from rmc_jax.datasets.gutenberg.builder import Gutenberg
+
+# Split of PG-19 -> its books, the order of which is not that of the numbers.
+BOOKS = {
+    'train': {'10': 'Ten.\n', '9': 'Nine\n\nof them.', '102': 'Long ago.\n'},
+    'validation': {'7': 'Seven.\n'},
+    'test': {'5': 'Five.\n', '40': 'Forty.\n'},
+}
+READ = {
+    'train': ['Ten.\n', 'Long ago.\n', 'Nine\n\nof them.'],
+    'valid': ['Seven.\n'],
+    'test': ['Forty.\n', 'Five.\n'],
+}
+
+
+@pytest.fixture
+def small(monkeypatch):
+  """PG-19 with these few books."""
+  monkeypatch.setattr(
+      Gutenberg,
+      'PUBLISHED',
+      {split: {'documents': len(books)} for split, books in READ.items()},
+  )
+
+
+def write(folder, books):
+  folder.mkdir(parents=True)
+  for name, text in books.items():
+    (folder / f'{name}.txt').write_text(text)
+
+
+def read(name, folder):
+  return {
+      split: list(load.documents(name, split, data_dir=folder))
+      for split in READ
+  }
+
+
+def test_reads_the_users_pg19(small, tmp_path):
+  for split, books in BOOKS.items():
+    write(tmp_path / 'mine' / split, books)
+  (tmp_path / 'mine/metadata.csv').write_text('7,Seven,1900,http://x\n')
+  (tmp_path / 'mine/train/notes.md').write_text('No book.')
+  splits = load.prepare(
+      'gutenberg', data_dir=tmp_path, manual_dir=tmp_path / 'mine'
+  )
+  assert splits == {'train': 3, 'valid': 1, 'test': 2}
+  assert read('gutenberg', tmp_path) == READ
+
+
+def test_downloads_pg19_page_by_page(small, tmp_path, monkeypatch, serve):
+  listed = {
+      split: [f'{split}/{name}.txt' for name in books]
+      for split, books in BOOKS.items()
+  }
+  fields = 'fields=nextPageToken%2Citems%2Fname'
+  # Split -> pages: the token that asks for it, the names, the token after it.
+  pages = {
+      'train': [
+          ('', listed['train'][:2], 'a/b='),
+          ('a%2Fb%3D', listed['train'][2:], ''),
+      ],
+      'validation': [('', ['validation/', *listed['validation']], '')],
+      'test': [('', listed['test'], '')],
+  }
+  files = {
+      f'/storage/v1/b/deepmind-gutenberg/o?prefix={split}%2F&{fields}'
+      f'&pageToken={token}': json.dumps({
+          'items': [{'name': name} for name in names],
+          **({'nextPageToken': following} if following else {}),
+      }).encode()
+      for split, parts in pages.items()
+      for token, names, following in parts
+  }
+  for split, books in BOOKS.items():
+    for name, text in books.items():
+      files[f'/deepmind-gutenberg/{split}/{name}.txt'] = text.encode()
+  url, asked = serve(files)
+  monkeypatch.setattr(Gutenberg, 'URL', url)
+  load.prepare('gutenberg', data_dir=tmp_path)
+  assert read('gutenberg', tmp_path) == READ
+  assert sorted(asked) == sorted(files)
+
+
+def test_half_of_pg19_is_refused(tmp_path):
+  for split, books in BOOKS.items():
+    write(tmp_path / 'mine' / split, books)
+  with pytest.raises(
+      load.DatasetError,
+      match='train split of gutenberg has 3 documents; .* has 28,602.*gsutil',
+  ):
+    load.prepare('gutenberg', data_dir=tmp_path, manual_dir=tmp_path / 'mine')
+
+
+def test_a_missing_split_of_pg19_is_named(small, tmp_path):
+  write(tmp_path / 'mine/train', BOOKS['train'])
+  write(tmp_path / 'mine/valid', BOOKS['validation'])
+  with pytest.raises(
+      load.DatasetError, match=r'no folder validation\. It has: train, valid\.'
+  ):
+    load.prepare('gutenberg', data_dir=tmp_path, manual_dir=tmp_path / 'mine')
+
+
+@pytest.mark.parametrize('valid', ['valid', 'validation'])
+def test_reads_a_folder_with_the_splits(tmp_path, valid):
+  for split, books in BOOKS.items():
+    write(tmp_path / 'mine' / split.replace('validation', valid), books)
+  packed = tmp_path / 'mine/test/5.txt'
+  (tmp_path / 'mine/test/5.txt.gz').write_bytes(
+      gzip.compress(packed.read_bytes())
+  )
+  packed.unlink()
+  load.prepare(
+      'gutenberg/folder', data_dir=tmp_path, manual_dir=tmp_path / 'mine'
+  )
+  assert read('gutenberg/folder', tmp_path) == READ
+
+
+def test_splits_one_folder_by_book(tmp_path):
+  books = {f'{i:03}': f'Book {i}.\n' for i in range(61)}
+  write(tmp_path / 'mine', books)
+  splits = load.prepare(
+      'gutenberg/folder', data_dir=tmp_path, manual_dir=tmp_path / 'mine'
+  )
+  assert splits == {'train': 55, 'valid': 3, 'test': 3}
+  found = read('gutenberg/folder', tmp_path)
+  assert sorted(sum(found.values(), [])) == sorted(books.values())
+  for split in found.values():
+    assert split == sorted(split, key=lambda text: int(text[5:-2]))
+  # Not the first ones or the last ones.
+  assert found['train'] != list(books.values())[:55]
+  assert found['train'] != list(books.values())[6:]
+
+  # A book stays where it was when it is packed.
+  for path in (tmp_path / 'mine').iterdir():
+    path.with_name(f'{path.name}.gz').write_bytes(
+        gzip.compress(path.read_bytes())
+    )
+    path.unlink()
+  load.prepare(
+      'gutenberg/folder', data_dir=tmp_path / 'b', manual_dir=tmp_path / 'mine'
+  )
+  assert read('gutenberg/folder', tmp_path / 'b') == found
+
+
+def test_three_books_are_needed(tmp_path):
+  write(tmp_path / 'mine', {'a': 'A.', 'b': 'B.'})
+  with pytest.raises(load.DatasetError, match='has 2 books.* at least three'):
+    load.prepare(
+        'gutenberg/folder', data_dir=tmp_path, manual_dir=tmp_path / 'mine'
+    )
+
+
+def test_a_folder_without_books_is_named(tmp_path):
+  write(tmp_path / 'mine', {})
+  (tmp_path / 'mine/book.epub').touch()
+  with pytest.raises(load.DatasetError, match=r'no \.txt .* has: book\.epub'):
+    load.prepare(
+        'gutenberg/folder', data_dir=tmp_path, manual_dir=tmp_path / 'mine'
+    )
+
+
+def test_an_empty_book_is_named(tmp_path):
+  write(tmp_path / 'mine', {'a': 'A.', 'b': '\n', 'c': 'C.'})
+  with pytest.raises(load.DatasetError, match=r'b\.txt is empty'):
+    load.prepare(
+        'gutenberg/folder', data_dir=tmp_path, manual_dir=tmp_path / 'mine'
+    )
+
+
+def test_a_folder_is_not_downloaded(tmp_path):
+  with pytest.raises(load.DatasetError, match='cannot be downloaded'):
+    load.prepare('gutenberg/folder', data_dir=tmp_path)
+
+
+def test_the_whole_of_the_sample(tmp_path, real_data):
+  folder = real_data('gutenberg-sample')
+  load.prepare('gutenberg/folder', data_dir=tmp_path, manual_dir=folder)
+  words = {}
+  for split, found in read('gutenberg/folder', tmp_path).items():
+    paths = sorted((folder / split).glob('*.txt.gz'))
+    texts = [gzip.decompress(path.read_bytes()).decode() for path in paths]
+    assert ''.join(found) == ''.join(texts)
+    words[split] = sum(len(text.split()) for text in found)
+  # As the note beside the files has them.
+  assert words == {'train': 1_383_931, 'valid': 70_933, 'test': 83_283}

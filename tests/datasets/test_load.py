@@ -1,0 +1,177 @@
+"""Tests rmc_jax/datasets/load.py."""
+
+import fcntl
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from rmc_jax.datasets import load
+from rmc_jax.datasets.load import DatasetError
+from rmc_jax.datasets.ptb.builder import PennTreebank
+
+TEXTS = {
+    'train': ''.join(f' {i} <unk> apples \n' for i in range(90_000)),
+    'valid': ' a pear \n \n',
+    'test': ' the end \n',
+}
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+  """A small Penn Treebank, the counts of which nobody has published."""
+  monkeypatch.setattr(PennTreebank, 'PUBLISHED', {})
+  folder = tmp_path / 'mine'
+  folder.mkdir()
+  for split, text in TEXTS.items():
+    (folder / f'ptb.{split}.txt').write_text(text)
+  return folder
+
+
+def prepare(corpus, tmp_path, **kwargs):
+  return load.prepare(
+      'ptb', data_dir=tmp_path / 'data', manual_dir=corpus, **kwargs
+  )
+
+
+def test_prepares_and_reads_in_order(corpus, tmp_path):
+  # 1,878,890 characters: two records.
+  assert prepare(corpus, tmp_path) == {'train': 2, 'valid': 1, 'test': 1}
+  for split, text in TEXTS.items():
+    found = list(load.documents('ptb', split, data_dir=tmp_path / 'data'))
+    assert ''.join(found) == text
+    assert all(len(piece) <= 1_000_000 for piece in found)
+    assert all(piece.endswith('\n') for piece in found)
+
+
+def test_the_second_time_there_is_nothing_to_do(corpus, tmp_path, capsys):
+  first = prepare(corpus, tmp_path)
+  captured = capsys.readouterr()
+  assert 'Preparing ptb in' in captured.err
+  assert 'prepared already' not in captured.err
+  assert captured.out == ''
+  for path in corpus.iterdir():
+    path.unlink()
+  assert load.prepare('ptb', data_dir=tmp_path / 'data') == first
+  err = capsys.readouterr().err
+  assert err.startswith('ptb is prepared already, in ')
+  assert str(tmp_path / 'data/ptb/1.0.0') in err
+
+
+def test_the_users_folder_may_lie_in_the_data_folder(corpus, tmp_path):
+  place = tmp_path / 'data/downloads/manual/ptb'
+  with pytest.raises(DatasetError, match=f'cannot be downloaded.*{place}'):
+    load.prepare('ptb', data_dir=tmp_path / 'data')
+  place.parent.mkdir(parents=True)
+  corpus.rename(place)
+  assert load.prepare('ptb', data_dir=tmp_path / 'data')['train'] == 2
+
+
+def test_a_folder_with_nothing_in_it_is_named(corpus, tmp_path):
+  (tmp_path / 'empty').mkdir()
+  for name in ('absent', 'empty'):
+    with pytest.raises(DatasetError, match=f'{name} is no folder, or is emp'):
+      prepare(tmp_path / name, tmp_path)
+
+
+def test_nothing_is_downloaded_against_the_users_will(tmp_path):
+  with pytest.raises(DatasetError, match=r'text8 is not to be downl.*Wanted'):
+    load.prepare('text8', data_dir=tmp_path, download=False)
+
+
+def test_unknown_names_are_answered_with_the_known(corpus, tmp_path):
+  for call in (
+      lambda: load.prepare('wikitext', data_dir=tmp_path),
+      lambda: load.documents('wikitext', 'train', data_dir=tmp_path),
+      lambda: load.summary('wikitext', data_dir=tmp_path),
+  ):
+    with pytest.raises(DatasetError, match="no corpus 'wikitext'; .*'ptb'"):
+      call()
+  prepare(corpus, tmp_path)
+  with pytest.raises(DatasetError, match="no split 'validation'.*'valid'"):
+    load.documents('ptb', 'validation', data_dir=tmp_path / 'data')
+
+
+def test_what_is_not_prepared_is_answered_with_the_command(tmp_path):
+  for call in (
+      lambda: load.documents('ptb', 'train', data_dir=tmp_path),
+      lambda: load.summary('ptb', data_dir=tmp_path),
+  ):
+    with pytest.raises(
+        DatasetError,
+        match=f'python -m rmc_jax.datasets.prepare ptb --data_dir={tmp_path}',
+    ):
+      call()
+
+
+def test_a_missing_split_is_named_and_leaves_nothing(corpus, tmp_path):
+  (corpus / 'ptb.valid.txt').unlink()
+  with pytest.raises(DatasetError, match=r'mine has no ptb\.valid\.txt or val'):
+    prepare(corpus, tmp_path)
+  assert not any((tmp_path / 'data/ptb').iterdir())
+
+
+def test_a_damaged_record_is_named(corpus, tmp_path):
+  prepare(corpus, tmp_path)
+  (shard,) = (tmp_path / 'data/ptb/1.0.0').glob('*train*')
+  content = bytearray(shard.read_bytes())
+  # Near the end of the second record, past the header of its chunk.
+  content[len(content) // 2] ^= 1
+  shard.write_bytes(content)
+  with pytest.raises(
+      DatasetError, match=r'Record \d of 2 of train in .*1\.0\.0 cannot be read'
+  ):
+    list(load.documents('ptb', 'train', data_dir=tmp_path / 'data'))
+
+
+def test_what_a_killed_process_left_is_taken_away(corpus, tmp_path):
+  program = """
+import os, signal, sys
+from rmc_jax.datasets import load
+from rmc_jax.datasets.ptb.builder import PennTreebank
+PennTreebank._check_counts = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+load.prepare('ptb', data_dir=sys.argv[1], manual_dir=sys.argv[2])
+"""
+  folder = tmp_path / 'data'
+  killed = subprocess.run(
+      [sys.executable, '-c', program, str(folder), str(corpus)], check=False
+  )
+  assert killed.returncode == -signal.SIGKILL
+  assert len(list(folder.glob('ptb/incomplete.*'))) == 1
+  with pytest.raises(DatasetError, match='ptb is not prepared'):
+    load.documents('ptb', 'train', data_dir=folder)
+  assert prepare(corpus, tmp_path)['train'] == 2
+  assert [path.name for path in folder.glob('ptb/*')] == ['1.0.0']
+
+
+def test_a_second_process_waits_for_the_first(corpus, tmp_path, capsys):
+  (tmp_path / 'data').mkdir()
+  with (tmp_path / 'data/ptb.lock').open('a') as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    second = threading.Thread(target=prepare, args=(corpus, tmp_path))
+    second.start()
+    second.join(1.0)
+    assert second.is_alive()
+    assert not (tmp_path / 'data/ptb').exists()
+  second.join()
+  assert (tmp_path / 'data/ptb/1.0.0').is_dir()
+  assert 'Another process prepares ptb' in capsys.readouterr().err
+
+
+def test_the_summary_has_counts_place_and_licence(corpus, tmp_path):
+  prepare(corpus, tmp_path)
+  text = load.summary('ptb', data_dir=tmp_path / 'data')
+  lines = text.splitlines()
+  assert lines[0] == f'ptb 1.0.0 in {tmp_path / "data/ptb/1.0.0"}'
+  assert lines[1].split() == [
+      'split', 'documents', 'tokens', 'characters', 'bytes', 'records',
+  ]  # fmt: skip
+  # Three words and a line end, ninety thousand times.
+  assert lines[2].split() == [
+      'train', '1', '360,000', '1,878,890', '1,878,890', '2',
+  ]  # fmt: skip
+  assert [line.split()[0] for line in lines[3:5]] == ['valid', 'test']
+  assert 'licence: LDC User Agreement (LDC99T42' in text
+  assert 'cite: Mitchell P. Marcus' in text

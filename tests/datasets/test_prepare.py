@@ -1,0 +1,82 @@
+"""Tests rmc_jax/datasets/prepare.py, as a command."""
+
+import subprocess
+import sys
+
+import pytest
+
+from rmc_jax.datasets import load
+from rmc_jax.datasets import prepare
+from rmc_jax.training import exit_codes
+
+
+def run(*arguments):
+  # With every warning an error, and without TensorFlow however it is asked for.
+  return subprocess.run(
+      [
+          *(sys.executable, '-W', 'error', '-m', 'rmc_jax.datasets.prepare'),
+          *map(str, arguments),
+      ],
+      capture_output=True,
+      text=True,
+      check=False,
+  )
+
+
+def test_prepares_says_what_it_did_and_that_it_is_done(tmp_path):
+  for name in ('a', 'b', 'c', 'd'):
+    (tmp_path / f'{name}.txt').write_text(f'Book {name} it is.\n')
+  arguments = 'gutenberg/folder', '--data_dir', tmp_path / 'data'
+  out = run(*arguments, f'--manual_dir={tmp_path}')
+  assert out.returncode == 0, out.stderr
+  place = tmp_path / 'data/gutenberg/folder/1.0.0'
+  lines = out.stdout.splitlines()
+  assert lines[0] == f'gutenberg/folder 1.0.0 in {place}'
+  assert lines[2].split() == ['train', '2', '10', '28', '28', '2']
+  assert lines[5].startswith('licence: ')
+  assert 'train: 0.0 MB, 2 of 2 files' in out.stderr
+  # Nothing but what we say ourselves.
+  assert len(out.stderr.splitlines()) == 4
+
+  again = run(*arguments)
+  assert again.returncode == 0, again.stderr
+  assert again.stdout == out.stdout
+  assert again.stderr == f'gutenberg/folder is prepared already, in {place}.\n'
+
+
+def test_an_error_is_one_message_and_exit_code_77(tmp_path):
+  out = run('ptb', f'--data_dir={tmp_path}', '--manual_dir=/nowhere/at/all')
+  assert out.returncode == exit_codes.CONFIGURATION_ERROR
+  assert out.stdout == ''
+  assert out.stderr.startswith('prepare: /nowhere/at/all is no folder')
+  assert 'Traceback' not in out.stderr
+
+
+def test_options_reach_load(tmp_path, monkeypatch, capsys):
+  asked = []
+  monkeypatch.setattr(
+      load, 'prepare', lambda name, **options: asked.append((name, options))
+  )
+  monkeypatch.setattr(load, 'summary', lambda name, data_dir: f'{name} done')
+  assert prepare.main(['text8', '--data_dir=d', '--no-download']) == 0
+  assert asked == [
+      ('text8', {'data_dir': 'd', 'manual_dir': None, 'download': False})
+  ]
+  assert capsys.readouterr().out == 'text8 done\n'
+
+
+def test_the_data_folder_is_asked_for(capsys):
+  with pytest.raises(SystemExit):
+    prepare.main(['text8'])
+  assert '--data_dir' in capsys.readouterr().err
+
+
+def test_the_package_loads_tfds_only_through_the_door():
+  program = (
+      'import rmc_jax.datasets, rmc_jax.datasets.text_files, sys;'
+      "assert 'tensorflow_datasets' not in sys.modules;"
+      'import rmc_jax.datasets.load;'
+      "assert 'tensorflow_datasets' in sys.modules;"
+      "assert 'tensorflow' not in sys.modules"
+  )
+  subprocess.run([sys.executable, '-c', program], check=True)
