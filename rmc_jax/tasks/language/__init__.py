@@ -1,0 +1,1 @@
+"""Text as integers: tokens, their vocabulary, ids in files, and windows."""

@@ -1,0 +1,42 @@
+"""Tests rmc_jax/tasks/language/whole_file.py."""
+
+import pytest
+
+from rmc_jax.tasks.language.whole_file import replacing
+
+
+def test_the_file_appears_when_the_block_is_left(tmp_path):
+  path = tmp_path / 'file'
+  with replacing(path) as file:
+    file.write(b'one two')
+    file.seek(0)
+    file.write(b'ONE')
+    assert not path.exists()
+  assert path.read_bytes() == b'ONE two'
+  assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failure_leaves_what_was_there(tmp_path):
+  path = tmp_path / 'file'
+  path.write_bytes(b'old')
+
+  def fail():
+    with replacing(path) as file:
+      file.write(b'new')
+      file.flush()
+      raise RuntimeError('the disk is on fire')
+
+  with pytest.raises(RuntimeError, match='on fire'):
+    fail()
+  assert path.read_bytes() == b'old'
+  assert list(tmp_path.iterdir()) == [path]
+
+
+def test_two_writers_at_once_do_not_mix(tmp_path):
+  path = tmp_path / 'file'
+  with replacing(path) as first, replacing(path) as second:
+    first.write(b'aaaa')
+    second.write(b'bb')
+    first.write(b'aaaa')
+  assert path.read_bytes() == b'a' * 8  # The last one to be done.
+  assert list(tmp_path.iterdir()) == [path]
