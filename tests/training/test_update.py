@@ -12,71 +12,18 @@ from rmc_jax.training.exit_codes import ConfigurationError
 from rmc_jax.training.state import create_state
 from rmc_jax.training.update import LossAux
 from rmc_jax.training.update import make_update
+from tests.training.small_update import B
+from tests.training.small_update import errors
+from tests.training.small_update import loss_fn
+from tests.training.small_update import make_batch
+from tests.training.small_update import make_params
+from tests.training.small_update import sample
+from tests.training.small_update import start
+from tests.training.small_update import T
 
-B, T, X = 8, 3, 5  # Examples, steps, features.
 # Float32 sums of a few dozen numbers of size 1, added in another order on
 # another number of devices, over some updates that do not amplify them.
 TOLERANCE = {'rtol': 2e-5, 'atol': 1e-7}
-
-
-def make_params():
-  rng = np.random.default_rng(0)
-  return {
-      'hidden': rng.normal(size=(X, 7)).astype(np.float32),
-      'out': rng.normal(size=(7,)).astype(np.float32),
-  }
-
-
-def errors(params, batch):
-  """Squared errors [B, T] of a small network."""
-  outputs = jnp.tanh(batch['x'] @ params['hidden']) @ params['out']
-  return (outputs - batch['y']) ** 2
-
-
-def loss_fn(params, network_state, key, batch):
-  del key
-  squared, mask = errors(params, batch), batch['mask']
-  aux = LossAux(
-      weight=mask.sum(),
-      metrics={'largest': (squared.max(), 1), 'tokens': (mask.sum(), 1)},
-      network_state=network_state,
-  )
-  return (squared * mask).sum(), aux
-
-
-def make_batch(seed):
-  """A global batch whose quarters have 6, 3, 1 and 0 valid steps."""
-  rng = np.random.default_rng(seed)
-  mask = np.zeros((B, T), np.float32)
-  mask[:2] = mask[2, :2] = mask[3, 0] = mask[5, 1] = 1
-  return {
-      'x': rng.normal(size=(B, T, X)).astype(np.float32),
-      # Grows along the batch, so that where the mask is matters.
-      'y': rng.normal(size=(B, T)).astype(np.float32)
-      + np.arange(B, dtype=np.float32)[:, None],
-      'mask': mask,
-  }
-
-
-def sample(key, network_state):
-  """One example, for data made on the device."""
-  del network_state
-  drawn = jax.random.uniform(key, (T, X + 2), minval=-1.0)
-  return {
-      'x': drawn[:, :X],
-      'y': drawn[:, X],
-      'mask': (drawn[:, X + 1] > -0.2).astype(jnp.float32),
-  }
-
-
-def start(optimizer, devices=None, network_state=None, params=None):
-  state = create_state(
-      make_params() if params is None else params,
-      network_state or {},
-      optimizer,
-      jax.random.key(1),
-  )
-  return parallel.place_state(state, devices)
 
 
 def run_on_host_batches(num_devices, batches, optimizer):
@@ -396,46 +343,6 @@ def test_data_made_on_the_device_see_the_network_state_of_their_update():
   assert float(metrics['level'][0]) == 8 * (5 + 6 + 7)
   state, metrics = update(state)
   assert float(metrics['level'][0]) == 8 * (8 + 9 + 10)
-
-
-def carry_sums(params, network_state, key, batch):
-  """Each example's state becomes twice itself and the sum of its inputs."""
-  del key
-  sums = batch['x'].sum((1, 2)) + jax.tree.leaves(params)[0].sum()
-  carried = 2 * network_state['sum'] + sums
-  loss = (carried**2).sum()
-  aux = LossAux(
-      jnp.float32(len(sums)), {}, {'sum': jax.lax.stop_gradient(carried)}
-  )
-  return loss, aux
-
-
-@pytest.mark.parametrize('num_devices', [1, 2, 4])
-def test_a_carried_state_stays_with_its_examples(num_devices):
-  devices, optimizer = jax.devices()[:num_devices], optax.sgd(0.0)
-  update = make_update(
-      carry_sums, optimizer, global_batch_size=B, carry=True, devices=devices
-  )
-  expected = np.arange(B, dtype=np.float32)
-  state = start(optimizer, devices, network_state={'sum': expected})
-  for seed in range(3):
-    batch = make_batch(seed)
-    state, _ = update(state, parallel.split_batch(batch, devices))
-    sums = batch['x'].sum((1, 2)) + jax.tree.leaves(make_params())[0].sum()
-    expected = 2 * expected + sums
-  parallel.assert_replicated(state, devices)
-  # Rounding of sums of T * X numbers of order 1, doubled twice.
-  np.testing.assert_allclose(
-      state.network_state['sum'], expected, rtol=1e-5, atol=1e-4
-  )
-
-
-def test_a_carried_state_of_another_batch_is_refused():
-  optimizer = optax.sgd(0.0)
-  update = make_update(carry_sums, optimizer, global_batch_size=B, carry=True)
-  state = start(optimizer, network_state={'sum': np.zeros(B + 1, np.float32)})
-  with pytest.raises(ValueError, match=f'has {B} rows.*{B + 1}'):
-    update(state, parallel.split_batch(make_batch(0)))
 
 
 @pytest.mark.parametrize('generated', [False, True])
