@@ -128,7 +128,8 @@ def measure(
     jax.block_until_ready(metrics)
     return config.batch_size * config.updates_per_call
 
-  make(), use()  # Compiles.
+  make()  # Compiles.
+  use()
   measured = {'made': [], 'used': []}
   for _ in range(rounds):
     measured['made'].append(rate(make, turn_seconds))

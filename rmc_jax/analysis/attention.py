@@ -1,5 +1,6 @@
-"""Pictures of what a memory attends to, step by step."""
+"""Pictures of what a memory attends to and how it gates, step by step."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import pathlib
 
@@ -54,6 +55,45 @@ def draw_attention(
       axes.set_xticks(places, columns, fontsize=5)
       axes.set_yticks(range(num_slots), columns[:num_slots], fontsize=5)
       axes.tick_params(length=0)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  figure.savefig(path, dpi=130)
+
+
+def draw_reading(
+    path: pathlib.Path,
+    words: Sequence[str],
+    attention: np.ndarray,
+    gates: Mapping[str, np.ndarray],
+) -> None:
+  """Draws what a memory does while it reads a text, a column for each word.
+
+  Above, for each head, the weight that the memory gives to the word and not to
+  itself, a mean over its slots; below, the mean of each gate over all units.
+
+  Args:
+    path: the PNG to write; its folder is made.
+    words: [T] what is read.
+    attention: [T, H, N, N + 1], of one block.
+    gates: name -> [T, N, G]; none for a core without gates.
+  """
+  figure = Figure(
+      figsize=(0.32 * len(words) + 2.0, 4.0), layout='constrained'
+  )
+  above, below = figure.subplots(2, 1, sharex=True)
+  on_word = attention[..., -1].mean(axis=-1).T  # [H, T]
+  image = above.imshow(on_word, vmin=0.0, cmap='Blues', aspect='auto')
+  figure.colorbar(image, ax=above, label='weight on the word')
+  above.set_yticks(
+      range(len(on_word)), [f'head {i + 1}' for i in range(len(on_word))]
+  )
+  for name, values in gates.items():
+    means = values.reshape(len(words), -1).mean(axis=-1)
+    below.plot(means, marker='o', markersize=3, label=f'{name} gate')
+  below.set(ylim=(0.0, 1.0), ylabel='mean gate')
+  if gates:
+    below.legend(loc='best')
+  below.grid(alpha=0.2)
+  below.set_xticks(range(len(words)), words, rotation=90, fontsize=7)
   path.parent.mkdir(parents=True, exist_ok=True)
   figure.savefig(path, dpi=130)
 

@@ -1,6 +1,7 @@
 """A core put to use, one model a file."""
 
 from rmc_jax.models.encoder_decoder import EncoderDecoder
+from rmc_jax.models.language_model import LanguageModel
 from rmc_jax.models.sequence_classifier import SequenceClassifier
 
-__all__ = ['EncoderDecoder', 'SequenceClassifier']
+__all__ = ['EncoderDecoder', 'LanguageModel', 'SequenceClassifier']

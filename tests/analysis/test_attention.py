@@ -2,24 +2,31 @@
 
 import matplotlib.figure
 import numpy as np
+import pytest
 
 from rmc_jax.analysis import attention
 
 
-def test_one_matrix_a_step_with_the_input_set_off(tmp_path, monkeypatch):
+@pytest.fixture
+def saved(monkeypatch):
+  """Every figure that is saved."""
+  figures = []
+  original = matplotlib.figure.Figure.savefig
+
+  def savefig(self, *args, **kwargs):
+    figures.append(self)
+    original(self, *args, **kwargs)
+
+  monkeypatch.setattr(matplotlib.figure.Figure, 'savefig', savefig)
+  return figures
+
+
+def test_one_matrix_a_step_with_the_input_set_off(tmp_path, saved):
   sequences, steps, heads, slots, inputs = 2, 3, 5, 4, 1
   rng = np.random.default_rng(0)
   weights = rng.dirichlet(
       np.ones(slots + inputs), size=(sequences, steps, heads, slots)
   )
-  saved = []
-  original = matplotlib.figure.Figure.savefig
-
-  def savefig(self, *args, **kwargs):
-    saved.append(self)
-    original(self, *args, **kwargs)
-
-  monkeypatch.setattr(matplotlib.figure.Figure, 'savefig', savefig)
   path = tmp_path / 'figures' / 'attention.png'
   attention.draw_attention(
       path,
@@ -44,3 +51,24 @@ def test_one_matrix_a_step_with_the_input_set_off(tmp_path, monkeypatch):
       np.testing.assert_array_equal(image[:, :slots], expected[:, :slots])
       assert np.isnan(image[:, slots]).all()
       np.testing.assert_array_equal(image[:, slots + 1 :], expected[:, slots:])
+
+
+def test_a_reading_has_a_column_for_each_word(tmp_path, saved):
+  steps, heads, slots, units = 3, 5, 2, 4
+  rng = np.random.default_rng(0)
+  weights = rng.dirichlet(np.ones(slots + 1), size=(steps, heads, slots))
+  gates = {name: rng.uniform(size=(steps, slots, units)) for name in 'ab'}
+  path = tmp_path / 'figures' / 'reading.png'
+  attention.draw_reading(path, ['x', 'y', 'z'], weights, gates)
+  assert path.read_bytes().startswith(b'\x89PNG')
+  above, below = saved[0].axes[:2]
+  image = np.asarray(above.images[0].get_array())
+  assert image.shape == (heads, steps)
+  for head in range(heads):
+    for step in range(steps):
+      expected = weights[step, head, :, slots].mean()
+      assert image[head, step] == pytest.approx(expected)
+  for line, name in zip(below.get_lines(), 'ab', strict=True):
+    expected = [gates[name][step].mean() for step in range(steps)]
+    np.testing.assert_allclose(line.get_ydata(), expected)
+  assert [t.get_text() for t in below.get_xticklabels()] == ['x', 'y', 'z']

@@ -1,0 +1,224 @@
+"""Did it work? Perplexities in a table, by word and unroll length, and curves.
+
+  python -m experiments.language_modeling.analysis runs/language_modeling-quick
+
+Several runs stand in one table and in one figure, in the folder that they have
+in common.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import json
+import math
+import os
+import pathlib
+import sys
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from rmc_jax.analysis.attention import draw_reading
+from rmc_jax.analysis.curves import draw_curves
+from rmc_jax.analysis.curves import draw_lines
+from rmc_jax.analysis.table import text_table
+from rmc_jax.training.exit_codes import CONFIGURATION_ERROR
+from rmc_jax.training.log import read_metrics
+
+# The share of the unigram model's perplexity that counts as learned.
+SOLVED = 0.5
+SUMMARY = 'perplexity.json'
+CURVES = 'figures/learning_curve.png'
+LENGTHS = 'figures/unroll_length.png'
+READING = 'figures/reading.png'
+READING_DATA = 'figures/reading.npz'
+SAMPLES = 'samples.txt'
+
+# Santoro et al. 2018, table 2: corpus -> perplexity on valid and test.
+TABLE_2 = {
+    'wikitext103': (30.8, 31.6),
+    'gutenberg': (39.2, 42.0),
+    'gigaword': (None, 38.3),
+}
+
+
+class Run(NamedTuple):
+  """A run as its folder has it."""
+
+  workdir: pathlib.Path
+  config: Mapping[str, Any]
+  records: Sequence[Mapping[str, Any]]
+  summary: Mapping[str, Any]
+
+
+def score(summary: Mapping[str, Any]) -> float:
+  """Perplexity on test by the unigram model's; SOLVED is the threshold."""
+  test = summary['splits']['test']
+  return test['perplexity'] / test['unigram']
+
+
+def report(*workdirs: pathlib.Path) -> str:
+  """Draws the runs, and says how each did and where everything is.
+
+  Args:
+    *workdirs: finished runs of `experiments.language_modeling.train`; one gets
+      its figures, several their parent.
+
+  Returns:
+    The tables, then the paths.
+
+  Raises:
+    ValueError, OSError: a folder is no finished run.
+  """
+  runs = [_read(workdir) for workdir in workdirs]
+  folder = pathlib.Path(os.path.commonpath(workdirs))
+  draw_curves(
+      folder / CURVES,
+      [(run.workdir.name, _perplexities(run.records)) for run in runs],
+      metric='perplexity',
+      title=', '.join(sorted({run.config['corpus'] for run in runs})),
+  )
+  draw_lines(
+      folder / LENGTHS,
+      [
+          (
+              run.workdir.name,
+              {int(k): v for k, v in run.summary['by_length'].items()},
+          )
+          for run in runs
+      ],
+      x_label='words from one start of the state to the next',
+      y_label='perplexity on valid',
+  )
+  lines = [
+      perplexity_table(runs),
+      '',
+      frequency_table(runs),
+      '',
+      f'curve: {folder / CURVES}',
+      f'unroll length: {folder / LENGTHS}',
+  ]
+  if len(runs) == 1:
+    if (folder / READING_DATA).exists():
+      draw_recorded_reading(folder)
+      lines.append(f'attention and gates: {folder / READING}')
+    lines.append(f'samples: {folder / SAMPLES}')
+    lines.append(f'checkpoints: {folder / "checkpoints"}')
+  return '\n'.join(lines)
+
+
+def perplexity_table(runs: Sequence[Run]) -> str:
+  """Table 2: valid and test, beside what knows the frequency of words alone."""
+  rows = [['perplexity', 'valid', 'test', 'paper, valid', 'paper, test']]
+  for run in runs:
+    splits = run.summary['splits']
+    paper = (None, None)
+    if run.config['core']['name'] == 'relational_memory':
+      paper = TABLE_2.get(run.config['corpus'], paper)
+    rows.append([
+        run.workdir.name,
+        *(f'{splits[split]["perplexity"]:.1f}' for split in ('valid', 'test')),
+        *('' if value is None else str(value) for value in paper),
+    ])
+  splits = runs[0].summary['splits']
+  rows.append([
+      'unigram',
+      *(f'{splits[split]["unigram"]:.1f}' for split in ('valid', 'test')),
+  ])
+  uniform = f'{runs[0].summary["uniform"]:,}'
+  rows.append(['uniform', uniform, uniform])
+  return text_table(rows)
+
+
+def frequency_table(runs: Sequence[Run]) -> str:
+  """Table 3, on test: by how often a word occurs in the training text."""
+  bands = list(runs[0].summary['splits']['test']['by_frequency'])
+  rows = [['perplexity by count', *bands]]
+  for run in runs:
+    by_frequency = run.summary['splits']['test']['by_frequency']
+    rows.append([
+        run.workdir.name, *(f'{by_frequency[band][0]:,.1f}' for band in bands)
+    ])
+  tokens = runs[0].summary['splits']['test']['by_frequency']
+  rows.append(['words', *(f'{tokens[band][1]:,}' for band in bands)])
+  return text_table(rows)
+
+
+def save_samples(workdir: pathlib.Path, texts: Sequence[str]) -> None:
+  """Keeps what the trained model writes, for a person."""
+  (workdir / SAMPLES).write_text('\n\n'.join(texts) + '\n')
+
+
+def save_reading(
+    workdir: pathlib.Path,
+    words: Sequence[str],
+    attention: Any,
+    gates: Mapping[str, Any],
+) -> None:
+  """Saves what `draw_recorded_reading` draws: see `draw_reading`."""
+  path = workdir / READING_DATA
+  path.parent.mkdir(parents=True, exist_ok=True)
+  arrays: dict[str, Any] = {
+      f'{name}_gate': np.asarray(gate) for name, gate in gates.items()
+  }
+  np.savez(path, words=words, attention=np.asarray(attention), **arrays)
+
+
+def draw_recorded_reading(workdir: pathlib.Path) -> None:
+  """Draws what the core did with some words, as the training recorded it."""
+  data = np.load(workdir / READING_DATA)
+  draw_reading(
+      workdir / READING,
+      [str(word) for word in data['words']],
+      data['attention'],
+      {
+          name.removesuffix('_gate'): data[name]
+          for name in data.files
+          if name.endswith('_gate')
+      },
+  )
+
+
+def main(arguments: Sequence[str]) -> int:
+  """Prints the report of the folders; returns the exit code."""
+  if not arguments:
+    print(__doc__, file=sys.stderr)
+    return CONFIGURATION_ERROR
+  try:
+    print(report(*map(pathlib.Path, arguments)))
+  except (OSError, ValueError) as error:
+    print(f'analysis: {error}', file=sys.stderr)
+    return CONFIGURATION_ERROR
+  return 0
+
+
+def _read(workdir: pathlib.Path) -> Run:
+  config = json.loads((workdir / 'config.json').read_text())['config']
+  path = workdir / SUMMARY
+  if not path.exists():
+    raise ValueError(
+        f'{workdir} has no {SUMMARY}, which a run writes at its end; train it '
+        'further.'
+    )
+  return Run(
+      workdir, config, read_metrics(workdir), json.loads(path.read_text())
+  )
+
+
+def _perplexities(records: Sequence[Mapping[str, Any]]) -> list[dict]:
+  """The lines of a log, with exp of the losses in them."""
+  return [
+      {
+          'step': line['step'],
+          **{
+              group: {'perplexity': math.exp(line[group]['loss'])}
+              for group in ('train', 'eval')
+              if line.get(group, {}).get('loss') is not None
+          },
+      }
+      for line in records
+  ]
+
+
+if __name__ == '__main__':
+  sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,85 @@
+"""A corpus as ids: prepared text, counted and encoded once, then mapped."""
+
+import os
+import pathlib
+from typing import NamedTuple
+
+import numpy as np
+
+from rmc_jax.datasets import load
+from rmc_jax.tasks.language import tokens
+from rmc_jax.tasks.language.ids import read_ids
+from rmc_jax.tasks.language.ids import write_ids
+from rmc_jax.tasks.language.vocabulary import Vocabulary
+
+SPLITS = ('train', 'valid', 'test')
+# How the text of each is cut into tokens.
+STYLES = {
+    'wikitext2': 'lines',
+    'wikitext103': 'lines',
+    'ptb': 'lines',
+    'text8': 'whitespace',
+    'gutenberg': 'words',
+    'gutenberg/folder': 'words',
+    'gigaword': 'word_lines',
+}
+
+
+class Corpus(NamedTuple):
+  """What a language model is trained on.
+
+  Attributes:
+    vocabulary: its words, the most frequent first.
+    ids: split -> [tokens] integers, memory-mapped.
+  """
+
+  vocabulary: Vocabulary
+  ids: dict[str, np.ndarray]
+
+
+def open_corpus(
+    name: str,
+    data_dir: str | os.PathLike[str],
+    vocabulary_size: int | None = None,
+    lower_case: bool = False,
+) -> Corpus:
+  """Maps the ids of a prepared corpus; makes them the first time.
+
+  They are kept in `data_dir`/ids, a folder for each way to make them. Several
+  processes may do so at once: each writes whole files, all of them the same.
+
+  Args:
+    name: one of `load.NAMES`.
+    data_dir: where `python -m rmc_jax.datasets.prepare` has put it.
+    vocabulary_size: words at most, symbols included; None for no limit.
+    lower_case: whether to write all letters small.
+
+  Returns:
+    The corpus.
+
+  Raises:
+    ValueError: it is not prepared, is damaged, or the vocabulary too small.
+  """
+  style = STYLES[name]
+  folder = pathlib.Path(data_dir).expanduser() / 'ids' / '-'.join((
+      name.replace('/', '_'),
+      str(vocabulary_size or 'all'),
+      'lower' if lower_case else 'as_is',
+  ))
+  folder.mkdir(parents=True, exist_ok=True)
+
+  def documents(split):
+    return load.documents(name, split, data_dir=data_dir)
+
+  vocabulary_file = folder / 'vocabulary.txt'
+  if not vocabulary_file.exists():
+    counts = tokens.count(documents('train'), style, lower_case)
+    Vocabulary.build(counts, vocabulary_size).save(vocabulary_file)
+  vocabulary = Vocabulary.load(vocabulary_file)
+  ids = {}
+  for split in SPLITS:
+    path = folder / f'{split}.ids'
+    if not path.exists():
+      write_ids(path, documents(split), vocabulary, style, lower_case)
+    ids[split] = read_ids(path, vocabulary)
+  return Corpus(vocabulary, ids)

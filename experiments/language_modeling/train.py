@@ -1,0 +1,293 @@
+"""Trains a language model: Santoro et al. 2018, section 5.4, table 2.
+
+Perplexity on validation and test, and of the best published before:
+
+                 WikiText-103   Gutenberg   GigaWord v5
+  LSTM [29]       34.1  34.3    41.8  45.5     -   43.7
+  RMC             30.8  31.6    39.2  42.0     -   38.3
+
+  python -m rmc_jax.datasets.prepare wikitext2 --data_dir=data
+  python -m experiments.language_modeling.train               # quick, minutes
+  python -m experiments.language_modeling.train --preset=wikitext103
+
+Departures: docs/language-modeling.md has what the paper leaves open, and what
+stands for it here.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import functools
+import json
+import pathlib
+from typing import Any
+from typing import NamedTuple
+
+import haiku as hk
+import jax
+import numpy as np
+
+from experiments import command_line
+from experiments.language_modeling import analysis
+from experiments.language_modeling import perplexity
+from experiments.language_modeling import sweep
+from experiments.language_modeling.corpus import Corpus
+from experiments.language_modeling.corpus import open_corpus
+from experiments.language_modeling.corpus import STYLES
+from experiments.language_modeling.generate import generate
+from experiments.language_modeling.generate import Read
+from rmc_jax import training
+from rmc_jax.cores.build import ATTENDING
+from rmc_jax.cores.build import build_core
+from rmc_jax.cores.build import CoreConfig
+from rmc_jax.models import LanguageModel
+from rmc_jax.tasks.language.windows import Windows
+from rmc_jax.training import distributed
+from rmc_jax.training import parallel
+from rmc_jax.training.exit_codes import ConfigurationError
+
+
+@dataclasses.dataclass
+class Config:
+  """One run. The defaults of all but corpus and core are the paper's."""
+
+  corpus: str = 'wikitext2'  # one of datasets.load.NAMES
+  data_dir: str = 'data'  # where prepare has put it
+  vocabulary_size: int | None = None  # words at most; None: all
+  lower_case: bool = False
+  core: CoreConfig = dataclasses.field(default_factory=CoreConfig)
+  embedding_size: int = 512
+  embedding_dropout: float = 0.5
+  output_dropout: float = 0.0
+  head: str = 'tied'  # 'adaptive', with cutoffs
+  cutoffs: tuple[int, ...] = ()
+  num_sampled: int = 0  # words the loss is estimated from; 0: exact
+  block_size: int = 8192  # words at a time in the softmax
+  remat: bool = False  # recompute steps in the backward pass: less memory
+  batch_size: int = 384  # rows of text over all devices
+  window: int = 100  # words of each row in an update
+  num_steps: int = 100_000  # updates
+  optimizer: training.OptimizerConfig = dataclasses.field(
+      default_factory=training.OptimizerConfig
+  )
+  seed: int = 0
+  eval_tokens: int = 20_000  # of 'valid', at each evaluation; the end has all
+  eval_lengths: tuple[int, ...] = (10, 20, 50, 100, 200, 500, 1000)
+  log_every: int = 100  # updates
+  eval_every: int = 1000
+  checkpoint_every: int = 1000
+  keep_checkpoints: int = 3
+  check_replicas_every: int = 1000
+  nonfinite: training.NonfiniteConfig = dataclasses.field(
+      default_factory=training.NonfiniteConfig
+  )
+
+  def validate(self) -> None:
+    if self.corpus not in STYLES:
+      raise ValueError(
+          f'corpus must be one of {", ".join(STYLES)}. Got: {self.corpus!r}.'
+      )
+    for name in ('eval_tokens', 'window', 'batch_size'):
+      if getattr(self, name) < 1:
+        raise ValueError(f'{name} must be >= 1. Got: {getattr(self, name)}.')
+    # What the model refuses, for as many words as there may be.
+    size = self.vocabulary_size or max((self.num_sampled, 2, *self.cutoffs)) + 1
+    make = hk.transform(lambda: make_model(self, size) and None)
+    make.init(None)
+
+
+def make_model(config: Config, vocabulary_size: int) -> LanguageModel:
+  """The model, inside an `hk.transform`."""
+  return LanguageModel(
+      build_core(config.core),
+      vocabulary_size,
+      embedding_size=config.embedding_size,
+      embedding_dropout=config.embedding_dropout,
+      output_dropout=config.output_dropout,
+      head=config.head,
+      cutoffs=config.cutoffs,
+      num_sampled=config.num_sampled,
+      block_size=config.block_size,
+      remat=config.remat,
+  )
+
+
+class Functions(NamedTuple):
+  """What `training.train` calls; there is said what each of them does."""
+
+  init: Callable[[], training.TrainState]
+  update: Callable[..., Any]
+  evaluate: Callable[..., Any]
+  batch_at: Callable[[int], Any]
+
+
+def make_functions(config: Config, corpus: Corpus) -> Functions:
+  """Binds model, text, loss and optimiser together; computes nothing yet."""
+  vocabulary_size = corpus.vocabulary.size
+  windows = Windows(corpus.ids['train'], config.batch_size, config.window)
+  optimizer = training.make_optimizer(config.optimizer)
+  model = make_evaluated(config, vocabulary_size)
+
+  @hk.transform
+  def cross_entropy(inputs, targets, state, reset):
+    network = make_model(config, vocabulary_size)
+    hidden, state = network(inputs, state, reset, is_training=True)
+    loss = network.cross_entropy(hidden, targets, is_training=True)
+    return loss, state
+
+  def init():
+    base_key, init_key = jax.random.split(jax.random.key(config.seed))
+    state = model.initial_state(config.batch_size)
+    batch = np.zeros((config.batch_size, 1), np.int32)
+    reset = np.zeros(config.batch_size, bool)
+    params = cross_entropy.init(init_key, batch, batch, state, reset)
+    return training.create_state(params, state, optimizer, base_key)
+
+  def loss_fn(params, state, key, batch):
+    (loss, weight), state = cross_entropy.apply(
+        params, key, batch['inputs'], batch['targets'], state, batch['reset']
+    )
+    return loss, training.LossAux(weight, {}, jax.lax.stop_gradient(state))
+
+  def evaluate(state):
+    ids = corpus.ids['valid'][: config.eval_tokens]
+    log_probs = perplexity.token_log_probs(
+        model, local(state.params), ids, config.window, corpus.vocabulary.eos
+    )
+    return {'loss': (-log_probs.sum(), len(log_probs))}
+
+  update = training.make_update(
+      loss_fn, optimizer, global_batch_size=config.batch_size, carry=True
+  )
+  rows = parallel.process_rows(config.batch_size)
+  return Functions(
+      init, update, evaluate, lambda step: windows.batch_at(step, rows)
+  )
+
+
+def make_evaluated(config: Config, vocabulary_size: int) -> perplexity.Model:
+  """The model with dropout off and the exact softmax."""
+
+  @hk.without_apply_rng
+  @hk.transform
+  def log_probs(inputs, targets, state):
+    network = make_model(config, vocabulary_size)
+    hidden, state = network(inputs, state)
+    return network.log_probs(hidden, targets), state
+
+  @hk.without_apply_rng
+  @hk.transform
+  def initial_state(batch_size):
+    return make_model(config, vocabulary_size).initial_state(batch_size)
+
+  return perplexity.Model(
+      log_probs.apply, lambda batch_size: initial_state.apply({}, batch_size)
+  )
+
+
+def make_reader(config: Config, vocabulary_size: int, params) -> Read:
+  """The model word by word, for `generate`."""
+
+  @hk.without_apply_rng
+  @hk.transform
+  def next_word(word, state):
+    network = make_model(config, vocabulary_size)
+    hidden, state = network(word[None, None], state)
+    return network.all_log_probs(hidden[0, 0]), state
+
+  return functools.partial(jax.jit(next_word.apply), params)
+
+
+def local(params):
+  """The parameters on one device of this process."""
+  return jax.tree.map(lambda leaf: leaf.addressable_data(0), params)
+
+
+def train(config: Config, workdir: pathlib.Path) -> None:
+  """Trains, evaluates and prints; resumes what it finds in `workdir`."""
+  try:
+    corpus = open_corpus(
+        config.corpus,
+        config.data_dir,
+        config.vocabulary_size,
+        config.lower_case,
+    )
+    functions = make_functions(config, corpus)
+  except ValueError as error:
+    raise ConfigurationError(str(error)) from error
+  state = training.train(
+      workdir,
+      init=functions.init,
+      update=functions.update,
+      evaluate=functions.evaluate,
+      batch_at=functions.batch_at,
+      num_steps=config.num_steps,
+      log_every=config.log_every,
+      eval_every=config.eval_every,
+      checkpoint_every=config.checkpoint_every,
+      keep_checkpoints=config.keep_checkpoints,
+      check_replicas_every=config.check_replicas_every,
+      nonfinite=config.nonfinite,
+  )
+  if distributed.is_primary():
+    params = local(state.params)
+    summary = perplexity.summary(
+        make_evaluated(config, corpus.vocabulary.size),
+        params,
+        corpus.ids,
+        corpus.vocabulary,
+        window=config.window,
+        lengths=config.eval_lengths,
+    )
+    (workdir / analysis.SUMMARY).write_text(json.dumps(summary, indent=1))
+    analysis.save_samples(workdir, write_samples(config, corpus, params))
+    if config.core.name in ATTENDING:
+      record_reading(config, corpus, params, workdir)
+    print(analysis.report(workdir))
+
+
+def write_samples(config: Config, corpus: Corpus, params) -> list[str]:
+  """Three texts of some fifty words, as the model likes them."""
+  size = corpus.vocabulary.size
+  read = make_reader(config, size, params)
+  state = make_evaluated(config, size).initial_state(1)
+  return [
+      ' '.join(
+          generate(
+              read, state, corpus.vocabulary, [], 50,
+              temperature=0.8, top_k=min(40, size), seed=seed,
+          )
+      )
+      for seed in range(3)
+  ]
+
+
+def record_reading(
+    config: Config, corpus: Corpus, params, workdir: pathlib.Path
+) -> None:
+  """Saves what the core does with some words of 'valid', for `analysis`."""
+  size = corpus.vocabulary.size
+  ids = np.asarray(corpus.ids['valid'][:40], np.int32)
+
+  @hk.without_apply_rng
+  @hk.transform
+  def trace(inputs):
+    network = make_model(config, size)
+    return network.trace(inputs, network.initial_state(1))
+
+  steps = jax.jit(trace.apply)(params, ids[None])
+  analysis.save_reading(
+      workdir,
+      words=corpus.vocabulary.decode(ids),
+      attention=steps.attention[:, 0, 0],  # [T, H, N, N + 1]
+      gates={name: gate[:, 0] for name, gate in steps.gates.items()},
+  )
+
+
+if __name__ == '__main__':
+  command_line.main(
+      train,
+      Config,
+      sweep.PRESETS,
+      experiment='language_modeling',
+      preset='quick',
+  )
