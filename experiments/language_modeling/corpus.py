@@ -1,7 +1,6 @@
 """A corpus as ids: prepared text, counted and encoded once, then mapped."""
 
 import os
-import pathlib
 from typing import NamedTuple
 
 import numpy as np
@@ -45,7 +44,7 @@ def open_corpus(
 ) -> Corpus:
   """Maps the ids of a prepared corpus; makes them the first time.
 
-  They are kept in `data_dir`/ids, a folder for each way to make them. Several
+  They are kept with the corpus, in a folder for each way to make them. Several
   processes may do so at once: each writes whole files, all of them the same.
 
   Args:
@@ -61,10 +60,8 @@ def open_corpus(
     ValueError: it is not prepared, is damaged, or the vocabulary too small.
   """
   style = STYLES[name]
-  folder = pathlib.Path(data_dir).expanduser() / 'ids' / '-'.join((
-      name.replace('/', '_'),
-      str(vocabulary_size or 'all'),
-      'lower' if lower_case else 'as_is',
+  folder = load.folder(name, data_dir=data_dir) / 'ids' / '-'.join((
+      str(vocabulary_size or 'all'), 'lower' if lower_case else 'as_is'
   ))
   folder.mkdir(parents=True, exist_ok=True)
 

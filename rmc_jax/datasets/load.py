@@ -70,16 +70,16 @@ def prepare(
       UTF-8 or not the whole corpus; a download that failed or is not allowed.
   """
   _check_name(name)
-  folder = pathlib.Path(data_dir).expanduser()
-  with _hold(folder, name):
-    builder = _builder(name, folder)
+  parent = pathlib.Path(data_dir).expanduser()
+  with _hold(parent, name):
+    builder = _builder(name, parent)
     if builder.info.initialized:
       say(f'{name} is prepared already, in {builder.data_dir}.')
     else:
       # Left by a process that was killed: nobody else is here, by the lock.
       for left in builder.data_path.parent.glob('incomplete.*'):
         shutil.rmtree(left)
-      manual = _manual_folder(builder, name, folder, manual_dir, download)
+      manual = _manual_folder(builder, name, parent, manual_dir, download)
       say(f'Preparing {name} in {builder.data_dir}')
       # TFDS prints what it cannot know, the size, to the standard output.
       with contextlib.redirect_stdout(io.StringIO()):
@@ -116,6 +116,17 @@ def documents(
   return _read(builder, split)
 
 
+def folder(name: str, *, data_dir: str | os.PathLike[str]) -> pathlib.Path:
+  """Where a prepared corpus lies; what is made of it may lie there too.
+
+  It is removed with the corpus, and so never outlives what it was made of.
+
+  Raises:
+    DatasetError: an unknown name, or nothing is prepared.
+  """
+  return _prepared(name, data_dir).data_path
+
+
 def summary(name: str, *, data_dir: str | os.PathLike[str]) -> str:
   """What has been prepared: a table of splits, the place and the licence.
 
@@ -139,9 +150,9 @@ def summary(name: str, *, data_dir: str | os.PathLike[str]) -> str:
   return '\n'.join(lines)
 
 
-def _builder(name: str, folder: pathlib.Path) -> TextBuilder:
+def _builder(name: str, parent: pathlib.Path) -> TextBuilder:
   builder, config = _BUILDERS[name]
-  return builder(data_dir=folder, config=config)
+  return builder(data_dir=parent, config=config)
 
 
 def _check_name(name: str) -> None:
@@ -161,14 +172,14 @@ def _prepared(name: str, data_dir: str | os.PathLike[str]) -> TextBuilder:
 
 
 @contextlib.contextmanager
-def _hold(folder: pathlib.Path, name: str) -> Iterator[None]:
+def _hold(parent: pathlib.Path, name: str) -> Iterator[None]:
   """One process at a time; the system frees the lock however it ends."""
-  folder.mkdir(parents=True, exist_ok=True)
-  with (folder / f'{name.replace("/", "-")}.lock').open('a') as file:
+  parent.mkdir(parents=True, exist_ok=True)
+  with (parent / f'{name.replace("/", "-")}.lock').open('a') as file:
     try:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-      say(f'Another process prepares {name} in {folder}: waiting for its end.')
+      say(f'Another process prepares {name} in {parent}: waiting for its end.')
       fcntl.flock(file, fcntl.LOCK_EX)
     yield
 
@@ -176,7 +187,7 @@ def _hold(folder: pathlib.Path, name: str) -> Iterator[None]:
 def _manual_folder(
     builder: TextBuilder,
     name: str,
-    folder: pathlib.Path,
+    parent: pathlib.Path,
     manual_dir: str | os.PathLike[str] | None,
     download: bool,
 ) -> pathlib.Path:
@@ -187,7 +198,7 @@ def _manual_folder(
     if not given.is_dir() or not any(given.iterdir()):
       raise DatasetError(f'{given} is no folder, or is empty. {needed}')
     return given
-  default = folder / 'downloads' / 'manual' / name
+  default = parent / 'downloads' / 'manual' / name
   if default.is_dir() and any(default.iterdir()):
     return default
   if not builder.can_download:

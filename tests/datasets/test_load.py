@@ -46,6 +46,16 @@ def test_prepares_and_reads_in_order(corpus, tmp_path):
     assert all(piece.endswith('\n') for piece in found)
 
 
+def test_what_is_made_of_a_corpus_may_lie_with_it(corpus, tmp_path):
+  prepare(corpus, tmp_path)
+  folder = load.folder('ptb', data_dir=tmp_path / 'data')
+  assert folder == tmp_path / 'data/ptb/1.0.0'
+  (folder / 'ids').mkdir()
+  (folder / 'ids' / 'train.ids').write_bytes(b'1')
+  found = list(load.documents('ptb', 'train', data_dir=tmp_path / 'data'))
+  assert ''.join(found) == TEXTS['train']
+
+
 def test_the_second_time_there_is_nothing_to_do(corpus, tmp_path, capsys):
   first = prepare(corpus, tmp_path)
   captured = capsys.readouterr()
@@ -98,6 +108,7 @@ def test_what_is_not_prepared_is_answered_with_the_command(tmp_path):
   for call in (
       lambda: load.documents('ptb', 'train', data_dir=tmp_path),
       lambda: load.summary('ptb', data_dir=tmp_path),
+      lambda: load.folder('ptb', data_dir=tmp_path),
   ):
     with pytest.raises(
         DatasetError,

@@ -37,6 +37,11 @@ def documents(monkeypatch):
       'documents',
       lambda name, split, data_dir: iter([TEXTS[split]]),
   )
+  monkeypatch.setattr(
+      corpus_lib.load,
+      'folder',
+      lambda name, data_dir: pathlib.Path(data_dir) / name,
+  )
 
 
 def config_of(preset, **fields):
