@@ -124,7 +124,7 @@ def folder(name: str, *, data_dir: str | os.PathLike[str]) -> pathlib.Path:
   Raises:
     DatasetError: an unknown name, or nothing is prepared.
   """
-  return _prepared(name, data_dir).data_path
+  return pathlib.Path(_prepared(name, data_dir).data_path)
 
 
 def summary(name: str, *, data_dir: str | os.PathLike[str]) -> str:
