@@ -19,7 +19,9 @@ os.environ.update(
   JAX_NUMPY_RANK_PROMOTION='raise',
 )
 
+from absl import logging
 import jax
+import pytest
 
 # Most of the suite's time is compilation, so what is compiled is kept: a folder
 # for each host, because compiled code fits the CPU that it was compiled on. Not
@@ -29,3 +31,11 @@ cache = pathlib.Path(__file__).parent.parent / '.cache/jax' / platform.node()
 jax.config.update('jax_compilation_cache_dir', str(cache))
 jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
 jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
+
+
+@pytest.fixture(autouse=True)
+def verbosity():
+  """What a program hides while it runs in a test, later tests still see."""
+  before = logging.get_verbosity()
+  yield
+  logging.set_verbosity(before)

@@ -116,9 +116,11 @@ def test_a_state_narrowed_on_its_way_is_widened_before_the_loop(build):
       str(v.aval.dtype) for eqn in jaxpr.eqns for v in eqn.outvars
   }
   (loop,) = (e for e in equations(jaxpr) if e.primitive.name == 'scan')
-  carry = loop.outvars[: loop.params['num_carry']]
+  stacked = [v.aval for v in loop.outvars if v.aval.shape[:1] == (T,)]
+  carry = [v.aval for v in loop.outvars if v.aval.shape[:1] != (T,)]
+  assert len(stacked) == 1  # the outputs
   # It would lose digits at every step. The other entry counts the steps.
-  assert {str(v.aval.dtype) for v in carry if v.aval.ndim} == {'float32'}
+  assert {str(aval.dtype) for aval in carry if aval.ndim} == {'float32'}
 
 
 @every_core

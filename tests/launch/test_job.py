@@ -48,7 +48,7 @@ def test_a_sweep_is_a_run_for_each_of_its_settings():
 @pytest.mark.parametrize(
     ('arguments', 'message'),
     [
-        (['nth_nearest'], "no experiment 'nth_nearest'; there are: nth_f"),
+        (['nth_nearest'], "no experiment 'nth_nearest'; there are: .*nth_f"),
         (['nth_farthest', '--preset=quik'], "no preset 'quik'; .*quick"),
         (['nth_farthest', '--sweep=seeds'], "no sweep 'seeds'; .*quick_seeds"),
         (
