@@ -19,11 +19,13 @@ from rmc_jax.training import whole_file
 from rmc_jax.training.exit_codes import ConfigurationError
 
 FILE_NAME = 'config.json'
-# Fields, by a part of their path, that say how far, how often and what to do in
-# trouble, and not what is trained: a run may be resumed with others.
+# Fields, by a part of their path, that say how far and how often, where things
+# lie, how they are measured and what to do in trouble, and not what is trained:
+# a run may be resumed with others.
 MAY_CHANGE = {
-    'num_steps', 'log_every', 'eval_every', 'checkpoint_every',
-    'keep_checkpoints', 'check_replicas_every', 'nonfinite',
+    'num_steps', 'log_every', 'eval_every', 'eval_tokens', 'eval_lengths',
+    'checkpoint_every', 'keep_checkpoints', 'check_replicas_every', 'nonfinite',
+    'data_dir',
 }
 
 

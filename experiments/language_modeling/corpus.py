@@ -10,6 +10,7 @@ from rmc_jax.tasks.language import tokens
 from rmc_jax.tasks.language.ids import read_ids
 from rmc_jax.tasks.language.ids import write_ids
 from rmc_jax.tasks.language.vocabulary import Vocabulary
+from rmc_jax.training import watchdog
 
 SPLITS = ('train', 'valid', 'test')
 # How the text of each is cut into tokens.
@@ -66,7 +67,9 @@ def open_corpus(
   folder.mkdir(parents=True, exist_ok=True)
 
   def documents(split):
-    return load.documents(name, split, data_dir=data_dir)
+    for text in load.documents(name, split, data_dir=data_dir):
+      yield text
+      watchdog.beat()  # A large corpus takes hours.
 
   vocabulary_file = folder / 'vocabulary.txt'
   if not vocabulary_file.exists():

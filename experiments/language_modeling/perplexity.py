@@ -18,6 +18,8 @@ from rmc_jax.types import ArrayTree
 LogProbs = Callable[
     [ArrayTree, Array, Array, ArrayTree], tuple[Array, ArrayTree]
 ]
+# (what is measured, words done, words in all); called at every step of the way
+Tell = Callable[[str, int, int], None]
 # Table 3 of the paper, by how often a word occurs in the training text.
 BANDS = {'> 10,000': 10_000, '1,000 to 10,000': 1000, '< 1,000': 0}
 
@@ -34,8 +36,19 @@ class Model(NamedTuple):
   initial_state: Callable[[int], ArrayTree]
 
 
+def say_nothing(what: str, done: int, total: int) -> None:
+  """The `Tell` of whom nobody watches."""
+
+
 def token_log_probs(
-    model: Model, params: ArrayTree, ids: np.ndarray, window: int, eos: int
+    model: Model,
+    params: ArrayTree,
+    ids: np.ndarray,
+    window: int,
+    eos: int,
+    *,
+    name: str = 'text',
+    tell: Tell = say_nothing,
 ) -> np.ndarray:
   """The log probability of every token of a text, in one continuous unroll.
 
@@ -48,16 +61,20 @@ def token_log_probs(
     ids: [tokens], the text.
     window: tokens in one call.
     eos: id of the symbol that the first token follows.
+    name: what `tell` calls the text.
+    tell: is told after each call.
 
   Returns:
     [tokens] float64, in nats.
   """
-  state, parts = model.initial_state(1), []
+  state, parts, done = model.initial_state(1), [], 0
   log_probs = jax.jit(model.log_probs)
   for batch in continuous(ids, window, eos):
     got, state = log_probs(params, batch['inputs'], batch['targets'], state)
     # The mask is False in the last window alone, whose state nobody uses.
     parts.append(np.asarray(got, np.float64)[batch['mask']])
+    done += len(parts[-1])
+    tell(f'{name} in one unroll', done, len(ids))
   return np.concatenate(parts)
 
 
@@ -68,6 +85,9 @@ def by_length(
     lengths: tuple[int, ...],
     eos: int,
     batch_size: int = 64,
+    *,
+    name: str = 'text',
+    tell: Tell = say_nothing,
 ) -> dict[int, float]:
   """Perplexity where the state begins anew every so many words: figure 12.
 
@@ -78,6 +98,8 @@ def by_length(
     lengths: words from one start of the state to the next.
     eos: id of the symbol that the first token of the text follows.
     batch_size: pieces at a time.
+    name: what `tell` calls the text.
+    tell: is told after each batch.
 
   Returns:
     Length -> perplexity; without those that are longer than the text.
@@ -102,6 +124,8 @@ def by_length(
       state = model.initial_state(len(padded[0]))
       got, _ = log_probs(params, *padded, state)
       total += np.asarray(got[:size], np.float64).sum()
+      done = (first + size) * length
+      tell(f'{name} in unrolls of {length}', done, used)
     result[length] = math.exp(-total / used)
   return result
 
@@ -154,6 +178,7 @@ def summary(
     *,
     window: int,
     lengths: tuple[int, ...],
+    tell: Tell = say_nothing,
 ) -> dict:
   """All figures of a trained model, as plain numbers for a JSON file.
 
@@ -164,6 +189,7 @@ def summary(
     vocabulary: of the ids.
     window: tokens in one call.
     lengths: of `by_length`, on 'valid'.
+    tell: is told how far it is.
 
   Returns:
     For each split 'perplexity', 'unigram', 'tokens' and 'by_frequency', and for
@@ -172,7 +198,13 @@ def summary(
   result: dict = {'uniform': vocabulary.size, 'splits': {}}
   for split in ('valid', 'test'):
     log_probs = token_log_probs(
-        model, params, ids[split], window, vocabulary.eos
+        model,
+        params,
+        ids[split],
+        window,
+        vocabulary.eos,
+        name=split,
+        tell=tell,
     )
     result['splits'][split] = {
         'perplexity': perplexity(log_probs),
@@ -181,7 +213,13 @@ def summary(
         'by_frequency': by_frequency(log_probs, ids[split], vocabulary),
     }
   result['by_length'] = by_length(
-      model, params, ids['valid'], lengths, vocabulary.eos
+      model,
+      params,
+      ids['valid'],
+      lengths,
+      vocabulary.eos,
+      name='valid',
+      tell=tell,
   )
   return result
 

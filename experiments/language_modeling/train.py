@@ -19,6 +19,7 @@ import dataclasses
 import functools
 import json
 import pathlib
+import time
 from typing import Any
 from typing import NamedTuple
 
@@ -43,7 +44,9 @@ from rmc_jax.models import LanguageModel
 from rmc_jax.tasks.language.windows import Windows
 from rmc_jax.training import distributed
 from rmc_jax.training import parallel
+from rmc_jax.training import watchdog
 from rmc_jax.training.exit_codes import ConfigurationError
+from rmc_jax.training.progress import say
 
 
 @dataclasses.dataclass
@@ -151,7 +154,12 @@ def make_functions(config: Config, corpus: Corpus) -> Functions:
   def evaluate(state):
     ids = corpus.ids['valid'][: config.eval_tokens]
     log_probs = perplexity.token_log_probs(
-        model, local(state.params), ids, config.window, corpus.vocabulary.eos
+        model,
+        local(state.params),
+        ids,
+        config.window,
+        corpus.vocabulary.eos,
+        tell=lambda *_: watchdog.beat(),
     )
     return {'loss': (-log_probs.sum(), len(log_probs))}
 
@@ -228,21 +236,38 @@ def train(config: Config, workdir: pathlib.Path) -> None:
       check_replicas_every=config.check_replicas_every,
       nonfinite=config.nonfinite,
   )
+  params = local(state.params)
+  # In every process: none then waits for another longer than it may.
+  summary = perplexity.summary(
+      make_evaluated(config, corpus.vocabulary.size),
+      params,
+      corpus.ids,
+      corpus.vocabulary,
+      window=config.window,
+      lengths=config.eval_lengths,
+      tell=make_tell(),
+  )
   if distributed.is_primary():
-    params = local(state.params)
-    summary = perplexity.summary(
-        make_evaluated(config, corpus.vocabulary.size),
-        params,
-        corpus.ids,
-        corpus.vocabulary,
-        window=config.window,
-        lengths=config.eval_lengths,
-    )
     (workdir / analysis.SUMMARY).write_text(json.dumps(summary, indent=1))
     analysis.save_samples(workdir, write_samples(config, corpus, params))
     if config.core.name in ATTENDING:
       record_reading(config, corpus, params, workdir)
     print(analysis.report(workdir))
+
+
+def make_tell(seconds_between_lines: float = 10.0) -> perplexity.Tell:
+  """Says how far the evaluation is, to the watchdog and on the console."""
+  last_line = time.monotonic()
+
+  def tell(what, done, total):
+    nonlocal last_line
+    watchdog.beat()
+    now = time.monotonic()
+    if distributed.is_primary() and now - last_line >= seconds_between_lines:
+      last_line = now
+      say(f'{what}: {done:,} of {total:,} words')
+
+  return tell
 
 
 def write_samples(config: Config, corpus: Corpus, params) -> list[str]:

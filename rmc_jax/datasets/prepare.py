@@ -36,7 +36,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
   )
   parser.add_argument('name', metavar='NAME', help=', '.join(load.NAMES))
   parser.add_argument(
-      '--data_dir', required=True, help='where prepared corpora are kept'
+      '--data_dir',
+      default='data',
+      help='where prepared corpora are kept (default: data)',
   )
   parser.add_argument(
       '--manual_dir', help='the folder with your own copy of the corpus'

@@ -19,6 +19,8 @@ from experiments.language_modeling import sample
 from experiments.language_modeling import sweep
 from experiments.language_modeling import train
 from rmc_jax.training import parallel
+from rmc_jax.training import watchdog
+from rmc_jax.training.exit_codes import ConfigurationError
 from rmc_jax.training.log import read_metrics
 
 # Every word is followed by its successor, in lines of eleven.
@@ -146,13 +148,23 @@ def test_perplexity_of_a_split_depends_on_no_window(trained):
     got = perplexity.token_log_probs(model, params, ids, window, eos)
     # Rounding of products of other shapes, carried over 60 steps.
     np.testing.assert_allclose(got, whole, rtol=1e-4, atol=1e-4)
+  told = []
+  perplexity.token_log_probs(
+      model, params, ids, 25, eos, name='valid', tell=lambda *a: told.append(a)
+  )
+  assert told == [('valid in one unroll', done, 60) for done in (25, 50, 60)]
   # As one call over the whole text says it.
   inputs = np.concatenate([[eos], ids[:-1]]).astype(np.int32)[None]
   targets = np.asarray(ids, np.int32)[None]
   expected, _ = model.log_probs(params, inputs, targets, model.initial_state(1))
   np.testing.assert_allclose(whole, expected[0], rtol=1e-4, atol=1e-4)
   # Pieces: as the text in rows, each from the initial state.
-  by_length = perplexity.by_length(model, params, ids, (9,), eos, batch_size=4)
+  told.clear()
+  by_length = perplexity.by_length(
+      model, params, ids, (9,), eos, batch_size=4,
+      tell=lambda *a: told.append(a),
+  )
+  assert told == [('text in unrolls of 9', done, 54) for done in (36, 54)]
   total = 0.0
   for first in range(0, 54, 9):
     got, _ = model.log_probs(
@@ -163,6 +175,36 @@ def test_perplexity_of_a_split_depends_on_no_window(trained):
     )
     total += float(got.sum())
   assert by_length[9] == pytest.approx(math.exp(-total / 54), rel=1e-4)
+
+
+def test_a_run_may_be_measured_otherwise_and_its_text_lie_elsewhere(tmp_path):
+  config = short(tmp_path)
+  save_config(config, tmp_path)
+  (tmp_path / 'checkpoints' / '20').mkdir(parents=True)
+
+  def check(**fields):
+    text = configuration.to_json(
+        'language_modeling', 'quick', dataclasses.replace(config, **fields)
+    )
+    configuration.check_workdir(tmp_path, text)
+
+  check(data_dir='/elsewhere', eval_tokens=38, eval_lengths=(4,))
+  with pytest.raises(ConfigurationError, match='window: 7 there, 8 now'):
+    check(window=8)
+
+
+def test_long_work_beats_the_watchdog(tmp_path, monkeypatch, capsys):
+  beats = []
+  monkeypatch.setattr(watchdog, 'beat', lambda: beats.append(None))
+  corpus_lib.open_corpus('wikitext2', tmp_path)
+  # Once a document: the vocabulary and the ids of three splits.
+  assert len(beats) == 4
+  train.make_tell(seconds_between_lines=0)('valid', 1234, 5678)
+  assert len(beats) == 5
+  assert capsys.readouterr().out == 'valid: 1,234 of 5,678 words\n'
+  train.make_tell(seconds_between_lines=60)('valid', 1234, 5678)
+  assert len(beats) == 6
+  assert capsys.readouterr().out == ''
 
 
 def test_frequency_bands_and_unigram_by_hand():
