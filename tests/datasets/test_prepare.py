@@ -3,8 +3,6 @@
 import subprocess
 import sys
 
-import pytest
-
 from rmc_jax.datasets import load
 from rmc_jax.datasets import prepare
 from rmc_jax.training import exit_codes
@@ -59,16 +57,13 @@ def test_options_reach_load(tmp_path, monkeypatch, capsys):
   )
   monkeypatch.setattr(load, 'summary', lambda name, data_dir: f'{name} done')
   assert prepare.main(['text8', '--data_dir=d', '--no-download']) == 0
-  assert asked == [
-      ('text8', {'data_dir': 'd', 'manual_dir': None, 'download': False})
-  ]
   assert capsys.readouterr().out == 'text8 done\n'
-
-
-def test_the_data_folder_is_asked_for(capsys):
-  with pytest.raises(SystemExit):
-    prepare.main(['text8'])
-  assert '--data_dir' in capsys.readouterr().err
+  assert prepare.main(['ptb', '--manual_dir=m']) == 0
+  assert asked == [
+      ('text8', {'data_dir': 'd', 'manual_dir': None, 'download': False}),
+      # 'data' is where experiments look.
+      ('ptb', {'data_dir': 'data', 'manual_dir': 'm', 'download': True}),
+  ]
 
 
 def test_the_package_loads_tfds_only_through_the_door():
