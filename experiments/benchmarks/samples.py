@@ -9,22 +9,19 @@ in each round: at 10 a tenth of the training goes into its data at most.
 """
 
 import argparse
-from collections.abc import Callable
 import json
 import pathlib
 import sys
-import time
 from typing import Any
 
 import jax
 from rich.console import Console
-from rich.table import Table
 
 from experiments import command_line
 from experiments import configuration
-from experiments.benchmarks import contest
 from experiments.benchmarks import machine
 from experiments.benchmarks import options as options_lib
+from experiments.benchmarks import supply
 from experiments.learn_to_execute import sweep
 from experiments.learn_to_execute import train
 from rmc_jax.tasks.learn_to_execute import sample
@@ -47,7 +44,6 @@ SIZES = {
     'program_paper': ('program_rmc_4_slots_4_heads_1024', {}),
     'program_hard_paper': ('program_hard_rmc_4_slots_4_heads_1024', {}),
 }
-_COLUMNS = ('samples/s made', 'samples/s used', 'ratio')
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -89,7 +85,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     if options.output:
       options.output.write_text(json.dumps(results, indent=1))
-  Console(width=100).print(table(results['sizes']))
+  Console(width=100).print(supply.table('samples', results['sizes']))
 
 
 def config_of(name: str) -> train.Config:
@@ -128,41 +124,7 @@ def measure(
     jax.block_until_ready(metrics)
     return config.batch_size * config.updates_per_call
 
-  make()  # Compiles.
-  use()
-  measured = {'made': [], 'used': []}
-  for _ in range(rounds):
-    measured['made'].append(rate(make, turn_seconds))
-    measured['used'].append(rate(use, turn_seconds))
-  return measured
-
-
-def rate(call: Callable[[], int], turn_seconds: float) -> float:
-  """What a call returns, by the second, over a turn of calls."""
-  total, start = 0, time.perf_counter()
-  while (seconds := time.perf_counter() - start) < turn_seconds or not total:
-    total += call()
-  return total / seconds
-
-
-def table(sizes: dict[str, dict[str, list[float]]]) -> Table:
-  """A row for each size."""
-  shown = Table(caption='Medians (lowest to highest of the rounds).')
-  shown.add_column('size')
-  for column in _COLUMNS:
-    shown.add_column(column, justify='right')
-  for name, measured in sizes.items():
-    ratios = [
-        made / used
-        for made, used in zip(measured['made'], measured['used'], strict=True)
-    ]
-    shown.add_row(
-        name,
-        contest.spread(measured['made']).text(',.0f'),
-        contest.spread(measured['used']).text(',.0f'),
-        contest.spread(ratios).text('.1f'),
-    )
-  return shown
+  return supply.take_turns(make, use, rounds, turn_seconds)
 
 
 if __name__ == '__main__':

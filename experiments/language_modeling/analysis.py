@@ -13,6 +13,7 @@ import math
 import os
 import pathlib
 import sys
+import textwrap
 from typing import Any
 from typing import NamedTuple
 
@@ -104,6 +105,8 @@ def report(*workdirs: pathlib.Path) -> str:
       lines.append(f'attention and gates: {folder / READING}')
     lines.append(f'samples: {folder / SAMPLES}')
     lines.append(f'checkpoints: {folder / "checkpoints"}')
+    first, _, _ = (folder / SAMPLES).read_text().partition('\n\n')
+    lines += ['', 'The first of the samples:', '', textwrap.fill(first, 80)]
   return '\n'.join(lines)
 
 
@@ -120,13 +123,14 @@ def perplexity_table(runs: Sequence[Run]) -> str:
         *(f'{splits[split]["perplexity"]:.1f}' for split in ('valid', 'test')),
         *('' if value is None else str(value) for value in paper),
     ])
-  splits = runs[0].summary['splits']
-  rows.append([
-      'unigram',
-      *(f'{splits[split]["unigram"]:.1f}' for split in ('valid', 'test')),
-  ])
-  uniform = f'{runs[0].summary["uniform"]:,}'
-  rows.append(['uniform', uniform, uniform])
+  for text, run in _one_of_each_text(runs).items():
+    splits = run.summary['splits']
+    rows.append([
+        f'unigram{text}',
+        *(f'{splits[split]["unigram"]:.1f}' for split in ('valid', 'test')),
+    ])
+    uniform = f'{run.summary["uniform"]:,}'
+    rows.append([f'uniform{text}', uniform, uniform])
   return text_table(rows)
 
 
@@ -139,9 +143,21 @@ def frequency_table(runs: Sequence[Run]) -> str:
     rows.append([
         run.workdir.name, *(f'{by_frequency[band][0]:,.1f}' for band in bands)
     ])
-  tokens = runs[0].summary['splits']['test']['by_frequency']
-  rows.append(['words', *(f'{tokens[band][1]:,}' for band in bands)])
+  for text, run in _one_of_each_text(runs).items():
+    words = run.summary['splits']['test']['by_frequency']
+    rows.append([f'words{text}', *(f'{words[band][1]:,}' for band in bands)])
   return text_table(rows)
+
+
+def _one_of_each_text(runs: Sequence[Run]) -> dict[str, Run]:
+  """A run for each corpus and vocabulary, under what tells them apart."""
+  one_of_each = {}
+  for run in runs:
+    text = f', {run.config["corpus"]} of {run.summary["uniform"]:,} words'
+    one_of_each.setdefault(text, run)
+  if len(one_of_each) == 1:
+    return {'': runs[0]}
+  return one_of_each
 
 
 def save_samples(workdir: pathlib.Path, texts: Sequence[str]) -> None:

@@ -128,6 +128,8 @@ def test_a_short_run_learns_and_leaves_what_a_person_looks_at(trained):
   # Three texts of fifty words, with a blank line between them.
   texts = (workdir / analysis.SAMPLES).read_text().strip().split('\n\n')
   assert [len(text.split()) for text in texts] == [50, 50, 50]
+  shown = analysis.report(workdir).partition('The first of the samples:')[2]
+  assert shown.split() == texts[0].split()
   reading = np.load(workdir / analysis.READING_DATA)
   core = config.core
   assert list(reading['words'][:3]) == ['w0', 'w1', 'w2']
@@ -374,6 +376,18 @@ def test_the_tables_name_what_they_hold(tmp_path):
       '',
       f'curve: {tmp_path / analysis.CURVES}',
       f'unroll length: {tmp_path / analysis.LENGTHS}',
+  ]
+  # Another text has other words to be frequent.
+  other = tmp_path / 'b' / analysis.SUMMARY
+  summary = json.loads(other.read_text()) | {'uniform': 2000}
+  summary['splits']['test']['unigram'] = 200.0
+  other.write_text(json.dumps(summary))
+  text = analysis.report(tmp_path / 'a', tmp_path / 'b')
+  assert text.splitlines()[3:7] == [
+      'unigram, wikitext103 of 1,000 words  100.0  100.0',
+      'uniform, wikitext103 of 1,000 words  1,000  1,000',
+      'unigram, wikitext103 of 2,000 words  100.0  200.0',
+      'uniform, wikitext103 of 2,000 words  2,000  2,000',
   ]
   path = tmp_path / 'a' / analysis.SUMMARY
   assert analysis.score(json.loads(path.read_text())) == 0.09
