@@ -24,6 +24,7 @@ def generate(
     *,
     temperature: float = 1.0,
     top_k: int | None = None,
+    unknown: bool = False,
     seed: int = 0,
 ) -> Iterator[str]:
   """The words of the prompt, and then those that are drawn.
@@ -36,6 +37,8 @@ def generate(
     num_words: how many to draw.
     temperature: see `draw`.
     top_k: see `draw`.
+    unknown: whether the word that stands for all unknown ones may be drawn;
+      without it the others share its probability.
     seed: of what is drawn.
 
   Yields:
@@ -47,6 +50,8 @@ def generate(
     log_probs, state = read(jnp.int32(index), state)
   key = jax.random.key(seed)
   for step in range(num_words):
+    if not unknown:
+      log_probs = log_probs.at[vocabulary.unk].set(-jnp.inf)
     word = draw(jax.random.fold_in(key, step), log_probs, temperature, top_k)
     yield vocabulary.words[int(word)]
     log_probs, state = read(word, state)

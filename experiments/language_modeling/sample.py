@@ -50,6 +50,10 @@ def main(arguments: Sequence[str]) -> int:
       '--top_k', type=int, default=None,
       help='draw among so many likeliest words (default: all)',
   )
+  parser.add_argument(
+      '--unknown', action='store_true',
+      help='let <unk> be drawn; without it the others share its probability',
+  )
   parser.add_argument('--seed', type=int, default=0, help='default: 0')
   options = parser.parse_args(arguments)
   # Nothing is resumed, so nobody needs to know what else differs.
@@ -62,6 +66,7 @@ def main(arguments: Sequence[str]) -> int:
         options.num_words,
         temperature=options.temperature,
         top_k=options.top_k,
+        unknown=options.unknown,
         seed=options.seed,
     ):
       print('\n' if word == tokens.EOS else f'{word} ', end='', flush=True)
@@ -79,6 +84,7 @@ def write(
     *,
     temperature: float = 1.0,
     top_k: int | None = None,
+    unknown: bool = False,
     seed: int = 0,
 ) -> Iterator[str]:
   """The words of the prompt, and then those that are drawn.
@@ -89,6 +95,7 @@ def write(
     num_words: how many to draw.
     temperature: see `generate.draw`.
     top_k: see `generate.draw`.
+    unknown: see `generate.generate`.
     seed: of what is drawn.
 
   Returns:
@@ -124,6 +131,7 @@ def write(
       num_words,
       temperature=temperature,
       top_k=top_k,
+      unknown=unknown,
       seed=seed,
   )
 

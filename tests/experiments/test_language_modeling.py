@@ -302,6 +302,27 @@ def test_drawing_heeds_temperature_and_top_k():
   assert shares(0, None)[1] == 1
 
 
+def test_unknown_words_are_written_where_they_are_asked_for():
+  vocabulary = corpus_lib.Vocabulary(('a', '<unk>', '<eos>'), (9, 5, 1))
+  log_probs = jax.numpy.log(jax.numpy.array([0.3, 0.6, 0.1]))
+
+  def words(**options):
+    return list(
+        generate.generate(
+            lambda word, state: (log_probs, state), None, vocabulary,
+            ['<unk>'], 300, **options,
+        )
+    )
+
+  assert words(temperature=0, unknown=True) == ['<unk>'] * 301
+  # The prompt is as it is.
+  assert words(temperature=0) == ['<unk>'] + ['a'] * 300
+  drawn = words()[1:]
+  assert set(drawn) == {'a', '<eos>'}
+  # 0.3 of 0.4; four standard deviations of a share of 300.
+  assert drawn.count('a') / 300 == pytest.approx(0.75, abs=0.1)
+
+
 @pytest.mark.parametrize('flags, message', [
     (['--temperature=-1'], '--temperature must be >= 0'),
     (['--top_k=0'], '--top_k must be >= 1'),
