@@ -18,10 +18,12 @@ from experiments.language_modeling import perplexity
 from experiments.language_modeling import sample
 from experiments.language_modeling import sweep
 from experiments.language_modeling import train
+from rmc_jax.datasets import load
 from rmc_jax.training import parallel
 from rmc_jax.training import watchdog
 from rmc_jax.training.exit_codes import ConfigurationError
 from rmc_jax.training.log import read_metrics
+from tests.training import jobs
 
 # Every word is followed by its successor, in lines of eleven.
 WORDS = [f'w{i}' for i in range(11)]
@@ -415,3 +417,61 @@ def test_the_tables_name_what_they_hold(tmp_path):
   path.unlink()
   with pytest.raises(ValueError, match='train it further'):
     analysis.report(tmp_path / 'a')
+
+
+PROGRAM = """
+import sys
+
+from experiments import command_line
+from experiments.language_modeling import sweep
+from experiments.language_modeling import train
+
+*flags, address, count, index = sys.argv[1:]
+if count:
+  flags += [f'--coordinator_address={address}', f'--num_processes={count}',
+            f'--process_id={index}']
+command_line.main(
+    train.train, train.Config, sweep.PRESETS, experiment='language_modeling',
+    preset='quick', argv=['page', *flags])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.multiprocess
+def test_a_job_of_two_processes_trains_on_the_same_text_as_one(tmp_path):
+  books, data_dir = tmp_path / 'books', tmp_path / 'data'
+  for split, text in TEXTS.items():
+    (books / split).mkdir(parents=True)
+    (books / split / 'book.txt').write_text(text)
+  load.prepare('gutenberg/folder', data_dir=data_dir, manual_dir=books)
+  flags = [
+      '--config.corpus=gutenberg/folder', f'--config.data_dir={data_dir}',
+      '--config.batch_size=6', '--config.window=7', '--config.num_steps=40',
+      '--config.log_every=1', '--config.eval_every=20',
+      '--config.core.head_size=3', '--config.eval_lengths=(5,)',
+  ]  # fmt: skip
+
+  def run(name, num_processes):
+    own = [*flags, f'--workdir={tmp_path / name}']
+    alone = ['', '', ''] if num_processes == 1 else []
+    ended = jobs.run(
+        ['-c', PROGRAM], [[*own, *alone]] * num_processes,
+        devices=2 // num_processes,
+    )
+    assert [code for code, _ in ended] == [0] * num_processes, ended
+    summary = json.loads((tmp_path / name / analysis.SUMMARY).read_text())
+    return read_metrics(tmp_path / name), summary, ended[-1][1]
+
+  one, one_summary, _ = run('one', 1)
+  two, two_summary, second_said = run('two', 2)
+  assert [line['step'] for line in two] == list(range(1, 41))
+  # Dropout is on: each device draws its own, and there are two in both.
+  for mine, other in zip(one, two, strict=True):
+    np.testing.assert_allclose(
+        mine['train']['loss'], other['train']['loss'], rtol=1e-5
+    )
+  for split in ('valid', 'test'):
+    assert two_summary['splits'][split]['perplexity'] == pytest.approx(
+        one_summary['splits'][split]['perplexity'], rel=1e-4
+    )
+  assert 'perplexity' not in second_said  # The first one tells.
