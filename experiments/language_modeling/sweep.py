@@ -94,6 +94,12 @@ SWEEPS = {
         'rmc': {'preset': 'quick'},
         'lstm': {'preset': 'quick_lstm'},
     },
+    # The same with other seeds.
+    'quick_seeds': {
+        f'{name}_{seed}': {'preset': preset, 'config.seed': seed}
+        for name, preset in (('rmc', 'quick'), ('lstm', 'quick_lstm'))
+        for seed in (1, 2)
+    },
     'wikitext2': {
         'rmc': {'preset': 'wikitext2'},
         'lstm': {'preset': 'wikitext2_lstm'},
