@@ -9,7 +9,6 @@ in common.
 from collections.abc import Mapping
 from collections.abc import Sequence
 import json
-import math
 import os
 import pathlib
 import sys
@@ -19,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments.language_modeling.perplexity import exp
 from rmc_jax.analysis.attention import draw_reading
 from rmc_jax.analysis.curves import draw_curves
 from rmc_jax.analysis.curves import draw_lines
@@ -227,7 +227,7 @@ def _perplexities(records: Sequence[Mapping[str, Any]]) -> list[dict]:
       {
           'step': line['step'],
           **{
-              group: {'perplexity': math.exp(line[group]['loss'])}
+              group: {'perplexity': exp(line[group]['loss'])}
               for group in ('train', 'eval')
               if line.get(group, {}).get('loss') is not None
           },

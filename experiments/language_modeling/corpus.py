@@ -1,6 +1,8 @@
 """A corpus as ids: prepared text, counted and encoded once, then mapped."""
 
+from collections.abc import Iterator
 import os
+import pathlib
 from typing import NamedTuple
 
 import numpy as np
@@ -60,26 +62,51 @@ def open_corpus(
   Raises:
     ValueError: it is not prepared, is damaged, or the vocabulary too small.
   """
-  style = STYLES[name]
-  folder = load.folder(name, data_dir=data_dir) / 'ids' / '-'.join((
-      str(vocabulary_size or 'all'), 'lower' if lower_case else 'as_is'
-  ))
-  folder.mkdir(parents=True, exist_ok=True)
-
-  def documents(split):
-    for text in load.documents(name, split, data_dir=data_dir):
-      yield text
-      watchdog.beat()  # A large corpus takes hours.
-
-  vocabulary_file = folder / 'vocabulary.txt'
-  if not vocabulary_file.exists():
-    counts = tokens.count(documents('train'), style, lower_case)
-    Vocabulary.build(counts, vocabulary_size).save(vocabulary_file)
-  vocabulary = Vocabulary.load(vocabulary_file)
+  vocabulary = open_vocabulary(name, data_dir, vocabulary_size, lower_case)
+  folder = _folder(name, data_dir, vocabulary_size, lower_case)
   ids = {}
   for split in SPLITS:
     path = folder / f'{split}.ids'
     if not path.exists():
-      write_ids(path, documents(split), vocabulary, style, lower_case)
+      documents = _documents(name, split, data_dir)
+      write_ids(path, documents, vocabulary, STYLES[name], lower_case)
     ids[split] = read_ids(path, vocabulary)
   return Corpus(vocabulary, ids)
+
+
+def open_vocabulary(
+    name: str,
+    data_dir: str | os.PathLike[str],
+    vocabulary_size: int | None = None,
+    lower_case: bool = False,
+) -> Vocabulary:
+  """The words alone; counts them the first time. See `open_corpus`."""
+  folder = _folder(name, data_dir, vocabulary_size, lower_case)
+  path = folder / 'vocabulary.txt'
+  if not path.exists():
+    documents = _documents(name, 'train', data_dir)
+    counts = tokens.count(documents, STYLES[name], lower_case)
+    vocabulary = Vocabulary.build(counts, vocabulary_size)
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary.save(path)
+  return Vocabulary.load(path)
+
+
+def _folder(
+    name: str,
+    data_dir: str | os.PathLike[str],
+    vocabulary_size: int | None,
+    lower_case: bool,
+) -> pathlib.Path:
+  """Where what is made of a corpus in this way is kept, and dies with it."""
+  size = 'all' if vocabulary_size is None else vocabulary_size
+  case = 'lower' if lower_case else 'as_is'
+  return load.folder(name, data_dir=data_dir) / 'ids' / f'{size}-{case}'
+
+
+def _documents(
+    name: str, split: str, data_dir: str | os.PathLike[str]
+) -> Iterator[str]:
+  for text in load.documents(name, split, data_dir=data_dir):
+    yield text
+    watchdog.beat()  # A large corpus takes hours.

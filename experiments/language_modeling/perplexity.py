@@ -20,8 +20,8 @@ LogProbs = Callable[
 ]
 # (what is measured, words done, words in all); called at every step of the way
 Tell = Callable[[str, int, int], None]
-# Table 3 of the paper, by how often a word occurs in the training text.
-BANDS = {'> 10,000': 10_000, '1,000 to 10,000': 1000, '< 1,000': 0}
+# Table 3 of the paper: how often a word occurs in the training text, at least.
+BANDS = {'> 10,000': 10_001, '1,000 to 10,000': 1000, '< 1,000': 0}
 
 
 class Model(NamedTuple):
@@ -126,7 +126,7 @@ def by_length(
       total += np.asarray(got[:size], np.float64).sum()
       done = (first + size) * length
       tell(f'{name} in unrolls of {length}', done, used)
-    result[length] = math.exp(-total / used)
+    result[length] = exp(-total / used)
   return result
 
 
@@ -146,9 +146,7 @@ def by_frequency(
   counts = np.asarray(vocabulary.counts)[np.asarray(ids)]  # [tokens]
   result, upper = {}, math.inf
   for band, lower in BANDS.items():
-    chosen = log_probs[(counts > lower) & (counts <= upper)]
-    if lower == 0:
-      chosen = log_probs[counts <= upper]
+    chosen = log_probs[(counts >= lower) & (counts < upper)]
     result[band] = (perplexity(chosen), len(chosen))
     upper = lower
   result['all'] = (perplexity(log_probs), len(log_probs))
@@ -167,7 +165,13 @@ def unigram_log_probs(ids: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
 
 def perplexity(log_probs: np.ndarray) -> float:
   """exp of the mean negative log probability; nan for no tokens."""
-  return math.exp(-log_probs.mean()) if len(log_probs) else math.nan
+  return exp(-log_probs.mean()) if len(log_probs) else math.nan
+
+
+def exp(nats: float) -> float:
+  """The perplexity of so many nats a word; of a diverged model inf."""
+  with np.errstate(over='ignore'):
+    return float(np.exp(nats))
 
 
 def summary(

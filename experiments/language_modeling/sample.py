@@ -8,6 +8,7 @@ it in turn. Words appear as they are drawn.
 """
 
 import argparse
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import json
@@ -19,7 +20,7 @@ import jax
 
 from experiments import configuration
 from experiments.language_modeling import train
-from experiments.language_modeling.corpus import open_corpus
+from experiments.language_modeling.corpus import open_vocabulary
 from experiments.language_modeling.corpus import STYLES
 from experiments.language_modeling.generate import generate
 from rmc_jax.tasks.language import tokens
@@ -27,6 +28,7 @@ from rmc_jax.training import loop
 from rmc_jax.training.checkpoint import Checkpointer
 from rmc_jax.training.exit_codes import CONFIGURATION_ERROR
 from rmc_jax.training.exit_codes import ConfigurationError
+from rmc_jax.training.state import TrainState
 from rmc_jax.types import ArrayTree
 
 
@@ -51,6 +53,10 @@ def main(arguments: Sequence[str]) -> int:
       help='draw among so many likeliest words (default: all)',
   )
   parser.add_argument(
+      '--data_dir',
+      help='where the corpus lies now (default: where the training had it)',
+  )
+  parser.add_argument(
       '--unknown', action='store_true',
       help='let <unk> be drawn; without it the others share its probability',
   )
@@ -67,6 +73,7 @@ def main(arguments: Sequence[str]) -> int:
         temperature=options.temperature,
         top_k=options.top_k,
         unknown=options.unknown,
+        data_dir=options.data_dir,
         seed=options.seed,
     ):
       print('\n' if word == tokens.EOS else f'{word} ', end='', flush=True)
@@ -85,17 +92,21 @@ def write(
     temperature: float = 1.0,
     top_k: int | None = None,
     unknown: bool = False,
+    data_dir: str | None = None,
     seed: int = 0,
 ) -> Iterator[str]:
   """The words of the prompt, and then those that are drawn.
 
   Args:
     workdir: of `experiments.language_modeling.train`, with a checkpoint.
-    prompt: cut into words as the corpus is; '' for a text from its beginning.
+    prompt: cut into words as the corpus is, which makes an end of line a word;
+      '' for a text from its beginning.
     num_words: how many to draw.
     temperature: see `generate.draw`.
     top_k: see `generate.draw`.
     unknown: see `generate.generate`.
+    data_dir: where the corpus lies, for its vocabulary; None for where the
+      training had it.
     seed: of what is drawn.
 
   Returns:
@@ -105,11 +116,13 @@ def write(
     ValueError, ConfigurationError: there is no trained model, or no corpus.
   """
   config = read_config(workdir)
-  corpus = open_corpus(
-      config.corpus, config.data_dir, config.vocabulary_size, config.lower_case
+  vocabulary = open_vocabulary(
+      config.corpus,
+      config.data_dir if data_dir is None else data_dir,
+      config.vocabulary_size,
+      config.lower_case,
   )
-  vocabulary = corpus.vocabulary
-  params = read_params(workdir, train.make_functions(config, corpus))
+  params = read_params(workdir, train.make_init(config, vocabulary.size))
 
   if top_k is not None and top_k > vocabulary.size:
     raise ValueError(
@@ -118,11 +131,10 @@ def write(
     )
 
   style = STYLES[config.corpus]
-  words = [
-      word
-      for word in tokens.tokenize(prompt, style, config.lower_case)
-      if word != tokens.EOS
-  ]
+  words = list(tokens.tokenize(prompt, style, config.lower_case))
+  # The last line goes on, unless it says that it does not.
+  if words[-1:] == [tokens.EOS] and not prompt.endswith('\n'):
+    words.pop()
   return generate(
       train.make_reader(config, vocabulary.size, params),
       train.make_evaluated(config, vocabulary.size).initial_state(1),
@@ -156,15 +168,20 @@ def read_config(workdir: pathlib.Path) -> train.Config:
   return configuration.with_preset(train.Config, {'saved': fields}, 'saved')
 
 
-def read_params(workdir: pathlib.Path, functions: train.Functions) -> ArrayTree:
-  """The parameters of the newest good checkpoint."""
-  with Checkpointer(workdir / loop.CHECKPOINTS) as saver:
-    restored = saver.restore(jax.eval_shape(functions.init))
+def read_params(
+    workdir: pathlib.Path, init: Callable[[], TrainState]
+) -> ArrayTree:
+  """The parameters of the newest good checkpoint, on a device.
+
+  The run may be under way: nothing of it is touched.
+  """
+  with Checkpointer(workdir / loop.CHECKPOINTS, read_only=True) as saver:
+    restored = saver.restore(jax.eval_shape(init))
   if restored is None:
     raise ConfigurationError(
         f'{workdir} has no checkpoint yet; train it further.'
     )
-  return restored[1].params
+  return jax.device_put(restored[1].params)
 
 
 def _check(options: argparse.Namespace) -> None:

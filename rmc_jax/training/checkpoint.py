@@ -50,16 +50,27 @@ class Checkpointer:
       before the next one.
     keep: how many steps to keep, at least 1. An older one is removed only after
       a newer one is whole, so for a while there is one more.
+    read_only: whether to leave everything as it is, damaged steps included: for
+      who only looks at what another process may be writing.
   """
 
-  def __init__(self, directory: str | pathlib.Path, *, keep: int = 3):
+  def __init__(
+      self,
+      directory: str | pathlib.Path,
+      *,
+      keep: int = 3,
+      read_only: bool = False,
+  ):
     if keep < 1:
       raise ConfigurationError(f'At least 1 checkpoint is kept; got {keep}.')
     self._directory = pathlib.Path(directory).absolute()
     self._keep = keep
+    self._read_only = read_only
     self._manager = _Manager(
         self._directory,
-        options=ocp.CheckpointManagerOptions(cleanup_tmp_directories=True),
+        options=ocp.CheckpointManagerOptions(
+            cleanup_tmp_directories=not read_only, read_only=read_only
+        ),
     )
     self._steps = sorted(self._manager.all_steps())
     # The step being saved, with the layouts and digests for its manifest.
@@ -209,6 +220,8 @@ class Checkpointer:
 
   def _quarantine(self, bad: dict[int, manifest.Damaged]) -> None:
     """Moves damaged steps out of the way, with the reason in a file beside."""
+    if self._read_only:
+      return
     for step, damage in bad.items():
       self._steps.remove(step)
       if jax.process_index() == 0:

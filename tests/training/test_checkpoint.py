@@ -247,6 +247,29 @@ def test_what_a_killed_save_left_is_removed(tmp_path):
     assert not left.exists()
 
 
+def test_who_only_reads_touches_nothing_of_a_run_that_goes_on(tmp_path):
+  target = jax.eval_shape(make_state)
+  with Checkpointer(tmp_path / 'none', read_only=True) as reader:
+    assert reader.restore(target) is None
+  with Checkpointer(tmp_path) as writer:
+    writer.save(3, make_state(3))
+    writer.wait()
+    writer.save(6, make_state(6))
+    # Committed by Orbax, but not yet with its manifest.
+    writer._manager.wait_until_finished()
+    unfinished = tmp_path / '9.orbax-checkpoint-tmp'
+    unfinished.mkdir()
+    with Checkpointer(tmp_path, read_only=True) as reader:
+      step, state = reader.restore(target)
+    assert step == 3
+    assert_same(state, make_state(3))
+    assert unfinished.exists()
+    assert step_directories(tmp_path) == [3, 6]
+    writer.wait()
+    with Checkpointer(tmp_path, read_only=True) as reader:
+      assert reader.restore(target)[0] == 6
+
+
 def test_changed_model_is_refused_with_the_difference(tmp_path):
   save_steps(tmp_path, 1)
   with pytest.raises(StructureMismatch) as refused:
