@@ -94,6 +94,26 @@ def save(workdir: pathlib.Path, text: str) -> None:
   whole_file.write(workdir / FILE_NAME, text.encode())
 
 
+def read(workdir: pathlib.Path) -> dict[str, Any]:
+  """What `save` wrote there.
+
+  Raises:
+    ConfigurationError: the folder is no run, or the file is damaged.
+  """
+  path = workdir / FILE_NAME
+  try:
+    return json.loads(path.read_text())
+  except (FileNotFoundError, NotADirectoryError):
+    raise ConfigurationError(
+        f'{workdir} has no {FILE_NAME}: it is no run.'
+    ) from None
+  except ValueError as error:
+    raise ConfigurationError(
+        f'{path} cannot be read ({error}). Mend it; the command that trained '
+        'prints it with --print_config.'
+    ) from error
+
+
 def check_workdir(workdir: pathlib.Path, text: str) -> None:
   """Refuses a folder that holds checkpoints of another configuration.
 

@@ -6,6 +6,7 @@ Several runs stand in one table and in one figure, in the folder that they have
 in common.
 """
 
+import argparse
 from collections.abc import Mapping
 from collections.abc import Sequence
 import json
@@ -18,12 +19,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments import configuration
 from experiments.language_modeling.perplexity import exp
 from rmc_jax.analysis.attention import draw_reading
 from rmc_jax.analysis.curves import draw_curves
 from rmc_jax.analysis.curves import draw_lines
 from rmc_jax.analysis.table import text_table
 from rmc_jax.training.exit_codes import CONFIGURATION_ERROR
+from rmc_jax.training.exit_codes import ConfigurationError
 from rmc_jax.training.log import read_metrics
 
 # The share of the unigram model's perplexity that counts as learned.
@@ -69,7 +72,7 @@ def report(*workdirs: pathlib.Path) -> str:
     The tables, then the paths.
 
   Raises:
-    ValueError, OSError: a folder is no finished run.
+    ValueError, OSError, ConfigurationError: a folder is no finished run.
   """
   runs = [_read(workdir) for workdir in workdirs]
   folder = pathlib.Path(os.path.commonpath(workdirs))
@@ -105,8 +108,9 @@ def report(*workdirs: pathlib.Path) -> str:
       lines.append(f'attention and gates: {folder / READING}')
     lines.append(f'samples: {folder / SAMPLES}')
     lines.append(f'checkpoints: {folder / "checkpoints"}')
-    first, _, _ = (folder / SAMPLES).read_text().partition('\n\n')
-    lines += ['', 'The first of the samples:', '', textwrap.fill(first, 80)]
+    if (folder / SAMPLES).exists():
+      first, _, _ = (folder / SAMPLES).read_text().partition('\n\n')
+      lines += ['', 'The first of the samples:', '', textwrap.fill(first, 80)]
   return '\n'.join(lines)
 
 
@@ -197,28 +201,38 @@ def draw_recorded_reading(workdir: pathlib.Path) -> None:
 
 def main(arguments: Sequence[str]) -> int:
   """Prints the report of the folders; returns the exit code."""
-  if not arguments:
-    print(__doc__, file=sys.stderr)
-    return CONFIGURATION_ERROR
+  parser = argparse.ArgumentParser(
+      prog='python -m experiments.language_modeling.analysis',
+      description=str(__doc__).partition('\n')[0],
+  )
+  parser.add_argument(
+      'workdirs', nargs='+', type=pathlib.Path, help='of finished runs'
+  )
+  options = parser.parse_args(arguments)
   try:
-    print(report(*map(pathlib.Path, arguments)))
-  except (OSError, ValueError) as error:
+    print(report(*options.workdirs))
+  except (OSError, ValueError, ConfigurationError) as error:
     print(f'analysis: {error}', file=sys.stderr)
     return CONFIGURATION_ERROR
   return 0
 
 
 def _read(workdir: pathlib.Path) -> Run:
-  config = json.loads((workdir / 'config.json').read_text())['config']
+  config = configuration.read(workdir)['config']
   path = workdir / SUMMARY
   if not path.exists():
     raise ValueError(
         f'{workdir} has no {SUMMARY}, which a run writes at its end; train it '
         'further.'
     )
-  return Run(
-      workdir, config, read_metrics(workdir), json.loads(path.read_text())
-  )
+  try:
+    summary = json.loads(path.read_text())
+  except ValueError as error:
+    raise ValueError(
+        f'{path} cannot be read ({error}). The command that trained writes it '
+        'anew.'
+    ) from error
+  return Run(workdir, config, read_metrics(workdir), summary)
 
 
 def _perplexities(records: Sequence[Mapping[str, Any]]) -> list[dict]:

@@ -1,6 +1,7 @@
 """A corpus as ids: prepared text, counted and encoded once, then mapped."""
 
 from collections.abc import Iterator
+import json
 import os
 import pathlib
 from typing import NamedTuple
@@ -13,7 +14,9 @@ from rmc_jax.tasks.language.ids import read_ids
 from rmc_jax.tasks.language.ids import write_ids
 from rmc_jax.tasks.language.vocabulary import Vocabulary
 from rmc_jax.training import watchdog
+from rmc_jax.training import whole_file
 
+TEXT = 'text.json'  # in a workdir: which text it is a run of
 SPLITS = ('train', 'valid', 'test')
 # How the text of each is cut into tokens.
 STYLES = {
@@ -72,6 +75,51 @@ def open_corpus(
       write_ids(path, documents, vocabulary, STYLES[name], lower_case)
     ids[split] = read_ids(path, vocabulary)
   return Corpus(vocabulary, ids)
+
+
+def hold_to(workdir: pathlib.Path, corpus: Corpus, *, write: bool) -> None:
+  """Refuses to go on in a run that was begun with another text.
+
+  The same preset on another text may have as many words, so that checkpoints
+  fit, but its ids mean other words.
+
+  Args:
+    workdir: of the run.
+    corpus: what is to be read there.
+    write: whether to note the text of a run that has none yet.
+
+  Raises:
+    ValueError: the run has another text; says how they differ.
+  """
+  path = workdir / TEXT
+  here = {
+      'vocabulary': corpus.vocabulary.digest,
+      **{split: len(corpus.ids[split]) for split in SPLITS},
+  }
+  if path.exists():
+    there = json.loads(path.read_text())
+    if differing := [name for name in here if there.get(name) != here[name]]:
+      raise ValueError(
+          f'{workdir} was trained on another text: its '
+          f'{", ".join(differing)} differ from those found here ({path} has '
+          f'{there}, here are {here}). Give --config.data_dir of that text, or '
+          'another --workdir.'
+      )
+  elif write:
+    whole_file.write(path, json.dumps(here).encode())
+
+
+def check_vocabulary(workdir: pathlib.Path, vocabulary: Vocabulary) -> None:
+  """As `hold_to`, for who has the words alone."""
+  path = workdir / TEXT
+  if path.exists():
+    there = json.loads(path.read_text())['vocabulary']
+    if there != vocabulary.digest:
+      raise ValueError(
+          f'{workdir} was trained with another vocabulary than the one found '
+          f'({path}): the model would be given other words. Name the folder of '
+          'that text (--data_dir).'
+      )
 
 
 def open_vocabulary(

@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
-import json
+import math
 import pathlib
 import sys
 
@@ -20,6 +20,7 @@ import jax
 
 from experiments import configuration
 from experiments.language_modeling import train
+from experiments.language_modeling.corpus import check_vocabulary
 from experiments.language_modeling.corpus import open_vocabulary
 from experiments.language_modeling.corpus import STYLES
 from experiments.language_modeling.generate import generate
@@ -122,6 +123,7 @@ def write(
       config.vocabulary_size,
       config.lower_case,
   )
+  check_vocabulary(workdir, vocabulary)
   params = read_params(workdir, train.make_init(config, vocabulary.size))
 
   if top_k is not None and top_k > vocabulary.size:
@@ -150,10 +152,7 @@ def write(
 
 def read_config(workdir: pathlib.Path) -> train.Config:
   """The configuration that a run was trained with."""
-  path = workdir / configuration.FILE_NAME
-  if not path.exists():
-    raise ConfigurationError(f'{workdir} has no {path.name}: it is no run.')
-  saved = json.loads(path.read_text())
+  saved = configuration.read(workdir)
   if saved['experiment'] != 'language_modeling':
     raise ConfigurationError(
         f'{workdir} is a run of {saved["experiment"]}, expected one of '
@@ -185,8 +184,10 @@ def read_params(
 
 
 def _check(options: argparse.Namespace) -> None:
-  if options.temperature < 0:
-    raise ValueError(f'--temperature must be >= 0. Got: {options.temperature}.')
+  if not 0 <= options.temperature < math.inf:
+    raise ValueError(
+        f'--temperature must be >= 0 and finite. Got: {options.temperature}.'
+    )
   for name in ('num_words', 'top_k'):
     value = getattr(options, name)
     if value is not None and value < 1:

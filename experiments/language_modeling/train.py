@@ -34,6 +34,7 @@ from experiments.language_modeling import analysis
 from experiments.language_modeling import perplexity
 from experiments.language_modeling import sweep
 from experiments.language_modeling.corpus import Corpus
+from experiments.language_modeling.corpus import hold_to
 from experiments.language_modeling.corpus import open_corpus
 from experiments.language_modeling.corpus import STYLES
 from experiments.language_modeling.generate import generate
@@ -253,7 +254,8 @@ def train(config: Config, workdir: pathlib.Path) -> None:
         config.lower_case,
     )
     functions = make_functions(config, corpus)
-  except ValueError as error:
+    hold_to(workdir, corpus, write=distributed.is_primary())
+  except (OSError, ValueError) as error:
     raise ConfigurationError(str(error)) from error
   state = training.train(
       workdir,

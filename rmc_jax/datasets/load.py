@@ -14,6 +14,7 @@ import shutil
 from typing import Any
 from typing import cast
 
+from google.protobuf.json_format import ParseError
 import tensorflow_datasets as tfds
 
 from rmc_jax.datasets.gigaword.builder import GigaWord
@@ -58,8 +59,8 @@ def prepare(
     name: one of `NAMES`.
     data_dir: the folder for prepared corpora; made if missing.
     manual_dir: the folder with the user's copy of the corpus. None for
-      `data_dir`/downloads/manual/NAME where there is something in it, and for a
-      download otherwise.
+      `data_dir`/downloads/manual/NAME (with - for /) where there is something
+      in it, and for a download otherwise.
     download: whether to download what is not in a folder.
 
   Returns:
@@ -67,26 +68,29 @@ def prepare(
 
   Raises:
     DatasetError: an unknown name; files that are missing, damaged, empty, not
-      UTF-8 or not the whole corpus; a download that failed or is not allowed.
+      UTF-8 or not the whole corpus; a download that failed or is not allowed;
+      folders that cannot be read or written, or a full disk.
   """
   _check_name(name)
   parent = pathlib.Path(data_dir).expanduser()
-  with _hold(parent, name):
-    builder = _builder(name, parent)
-    if builder.info.initialized:
-      say(f'{name} is prepared already, in {builder.data_dir}.')
-    else:
-      # Left by a process that was killed: nobody else is here, by the lock.
-      for left in builder.data_path.parent.glob('incomplete.*'):
-        shutil.rmtree(left)
-      manual = _manual_folder(builder, name, parent, manual_dir, download)
-      say(f'Preparing {name} in {builder.data_dir}')
-      # TFDS prints what it cannot know, the size, to the standard output.
-      with contextlib.redirect_stdout(io.StringIO()):
-        builder.download_and_prepare(
-            file_format=FILE_FORMAT,
-            download_config=tfds.download.DownloadConfig(manual_dir=manual),
-        )
+  try:
+    with _hold(parent, name):
+      builder = _builder(name, parent)
+      if _is_prepared(builder):
+        say(f'{name} is prepared already, in {builder.data_dir}.')
+        if manual_dir is not None:
+          say(
+              f'{manual_dir} was not read. To prepare from it, delete '
+              f'{builder.data_dir} first.'
+          )
+      else:
+        _prepare(builder, name, parent, manual_dir, download)
+  except (OSError, RuntimeError) as error:  # array_record has RuntimeError.
+    raise DatasetError(
+        f'{name} could not be prepared in {parent}: {error}. Nothing half made '
+        'is left. Make the folders readable and --data_dir writable, with room '
+        'for the corpus, or name others.'
+    ) from error
   splits = builder.info.splits
   return {split: info.num_examples for split, info in splits.items()}
 
@@ -152,7 +156,51 @@ def summary(name: str, *, data_dir: str | os.PathLike[str]) -> str:
 
 def _builder(name: str, parent: pathlib.Path) -> TextBuilder:
   builder, config = _BUILDERS[name]
-  return builder(data_dir=parent, config=config)
+  try:
+    return builder(data_dir=parent, config=config)
+  except ParseError as error:
+    raise DatasetError(
+        f'What says how {name} was prepared is damaged, in {parent / name}: '
+        f'{error}. Delete that folder and prepare again.'
+    ) from error
+
+
+def _is_prepared(builder: TextBuilder) -> bool:
+  """Whether all is there.
+
+  Raises:
+    DatasetError: some of it is, which this program never leaves behind.
+  """
+  if builder.info.initialized and set(builder.counts) == set(SPLITS):
+    return True
+  if builder.data_path.exists():
+    raise DatasetError(
+        f'{builder.data_dir} is incomplete. Delete that folder and prepare '
+        'again.'
+    )
+  return False
+
+
+def _prepare(
+    builder: TextBuilder,
+    name: str,
+    parent: pathlib.Path,
+    manual_dir: str | os.PathLike[str] | None,
+    download: bool,
+) -> None:
+  # Left by a process that was killed: nobody else is here, by the lock.
+  for left in builder.data_path.parent.glob('incomplete.*'):
+    shutil.rmtree(left)
+  manual = _manual_folder(builder, name, parent, manual_dir, download)
+  say(f'Preparing {name} in {builder.data_dir}')
+  if not manual.is_dir():
+    say('Downloading it; --manual_dir=FOLDER takes a copy of yours instead.')
+  # TFDS prints what it cannot know, the size, to the standard output.
+  with contextlib.redirect_stdout(io.StringIO()):
+    builder.download_and_prepare(
+        file_format=FILE_FORMAT,
+        download_config=tfds.download.DownloadConfig(manual_dir=manual),
+    )
 
 
 def _check_name(name: str) -> None:
@@ -163,7 +211,7 @@ def _check_name(name: str) -> None:
 def _prepared(name: str, data_dir: str | os.PathLike[str]) -> TextBuilder:
   _check_name(name)
   builder = _builder(name, pathlib.Path(data_dir).expanduser())
-  if not builder.info.initialized:
+  if not _is_prepared(builder):
     raise DatasetError(
         f'{name} is not prepared in {data_dir}. First: python -m '
         f'rmc_jax.datasets.prepare {name} --data_dir={data_dir}'
@@ -198,7 +246,7 @@ def _manual_folder(
     if not given.is_dir() or not any(given.iterdir()):
       raise DatasetError(f'{given} is no folder, or is empty. {needed}')
     return given
-  default = parent / 'downloads' / 'manual' / name
+  default = parent / 'downloads' / 'manual' / name.replace('/', '-')
   if default.is_dir() and any(default.iterdir()):
     return default
   if not builder.can_download:

@@ -1,7 +1,8 @@
 """`python -m rmc_jax.datasets.prepare NAME`: makes a corpus ready for training.
 
-Prints what it did. Exits with 0, or with 77 where the files, the names or the
-licence do not allow it; then the message says what to do.
+Prints what it did. Exits with 0; with 77 where the files, the names or the
+licence do not allow it, and the message says what to do; with 130 where it was
+interrupted.
 """
 
 import argparse
@@ -25,6 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
   except load.DatasetError as error:
     sys.stderr.write(f'prepare: {error}\n')
     return error.exit_code
+  except KeyboardInterrupt:
+    sys.stderr.write('prepare: interrupted; nothing half made is left.\n')
+    return 130
   sys.stdout.write(f'{summary}\n')
   return 0
 

@@ -147,16 +147,19 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             # The last line is one without a line end too.
             counts['tokens'] += not text.endswith('\n')
         progress.update(files + 1, counts['bytes'])
-    self._check_counts(split, counts)
+    self._check_counts(split, counts, sources)
     self.counts[split] = counts
 
-  def _check_counts(self, split: str, counts: Mapping[str, int]) -> None:
+  def _check_counts(
+      self, split: str, counts: Mapping[str, int], sources: Sequence[Source]
+  ) -> None:
+    more = f' and {len(sources) - 1:,} more' if len(sources) > 1 else ''
     for what, published in self.PUBLISHED.get(split, {}).items():
       if counts[what] != published:
         raise DatasetError(
             f'The {split} split of {self.name} has {counts[what]:,} {what}; '
-            f'the corpus has {published:,}. The files are incomplete or '
-            f'another version. {self.MANUAL_DOWNLOAD_INSTRUCTIONS}'
+            f'the corpus has {published:,}. Incomplete or another version: '
+            f'{sources[0]}{more}. {self.MANUAL_DOWNLOAD_INSTRUCTIONS}'
         )
 
   def _download_and_prepare(self, dl_manager, download_config) -> None:

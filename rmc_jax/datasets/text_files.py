@@ -21,6 +21,7 @@ import zlib
 # costs a read, so not much less.
 PIECE = 1_000_000
 _BLOCK = 1 << 16
+_UTF_16 = b'\xff\xfe', b'\xfe\xff'  # what such a text begins with
 
 
 class DatasetError(ValueError):
@@ -113,13 +114,24 @@ def open_text(source: Source) -> Iterator[TextIO]:
     except UnicodeDecodeError as error:
       wrong = error.object[error.start : error.start + 4]
       near = raw.tell() if raw is not None else 0
+      packed = source.member or source.path.suffix == '.gz'
+      # A packed file that was damaged shows here before its checksum is read.
+      state = 'damaged or not UTF-8' if packed else 'not UTF-8'
+      first = 'Fetch it again; if it is whole, unpack it. ' if packed else ''
+      encoding = 'UTF-16' if wrong[:2] in _UTF_16 else 'LATIN1'
       raise DatasetError(
-          f'{source} is not UTF-8: it has {wrong!r} in its first {near:,} '
-          'bytes. Convert it, as with: iconv -f LATIN1 -t UTF-8.'
+          f'{source} is {state}: it has {wrong!r} in its first {near:,} '
+          f'bytes. {first}Convert the text, as with: iconv -f {encoding} -t '
+          'UTF-8.'
       ) from error
     except FileNotFoundError as error:
       raise DatasetError(
           f'There is no {source}. Fetch the file and prepare again.'
+      ) from error
+    except (IsADirectoryError, PermissionError) as error:
+      raise DatasetError(
+          f'{source} cannot be opened: {error.strerror}. It must be a file '
+          'that you may read.'
       ) from error
     except (EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
       raise DatasetError(

@@ -79,6 +79,64 @@ def test_the_users_folder_may_lie_in_the_data_folder(corpus, tmp_path):
   assert load.prepare('ptb', data_dir=tmp_path / 'data')['train'] == 2
 
 
+def test_another_copy_is_not_taken_for_the_one_that_is_prepared(
+    corpus, tmp_path, capsys
+):
+  prepare(corpus, tmp_path)
+  capsys.readouterr()
+  prepare(corpus, tmp_path)
+  second = capsys.readouterr().err.splitlines()[1]
+  assert second.startswith(f'{corpus} was not read.')
+  assert str(tmp_path / 'data/ptb/1.0.0') in second
+
+
+def test_an_incomplete_folder_is_named_and_not_filled_up(corpus, tmp_path):
+  prepare(corpus, tmp_path)
+  folder = tmp_path / 'data/ptb/1.0.0'
+  description = folder / 'dataset_info.json'
+  whole = description.read_text()
+
+  def refused(match):
+    for call in (
+        lambda: prepare(corpus, tmp_path),
+        lambda: load.documents('ptb', 'train', data_dir=tmp_path / 'data'),
+        lambda: load.summary('ptb', data_dir=tmp_path / 'data'),
+    ):
+      with pytest.raises(DatasetError, match=match):
+        call()
+
+  (folder / 'metadata.json').rename(tmp_path / 'metadata.json')
+  refused(r'1\.0\.0 is incomplete\. Delete')
+  (tmp_path / 'metadata.json').rename(folder / 'metadata.json')
+  description.write_text(whole[:40])
+  refused('is damaged, in .*ptb.*Delete that folder')
+  description.unlink()
+  refused(r'1\.0\.0 is incomplete\. Delete')
+  description.write_text(whole)
+  assert load.documents('ptb', 'train', data_dir=tmp_path / 'data')
+
+
+def test_a_full_disk_or_a_file_in_the_way_is_told(
+    corpus, tmp_path, monkeypatch
+):
+  (tmp_path / 'file').write_text('in the way')
+  with pytest.raises(DatasetError, match='not be prepared in .*file.*name oth'):
+    load.prepare('ptb', data_dir=tmp_path / 'file', manual_dir=corpus)
+
+  def full(*_, **__):  # as array_record says it
+    raise RuntimeError('write() failed: No space left on device')
+
+  monkeypatch.setattr(load.tfds.core.SequentialWriter, 'close_all', full)
+  with pytest.raises(DatasetError, match='No space left.*with room'):
+    prepare(corpus, tmp_path)
+  assert not list((tmp_path / 'data/ptb').iterdir())
+
+
+def test_own_books_do_not_lie_where_pg19_is_looked_for(tmp_path):
+  with pytest.raises(DatasetError, match=r'manual/gutenberg-folder or name'):
+    load.prepare('gutenberg/folder', data_dir=tmp_path)
+
+
 def test_a_folder_with_nothing_in_it_is_named(corpus, tmp_path):
   (tmp_path / 'empty').mkdir()
   for name in ('absent', 'empty'):

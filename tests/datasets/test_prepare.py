@@ -66,6 +66,15 @@ def test_options_reach_load(tmp_path, monkeypatch, capsys):
   ]
 
 
+def test_an_interruption_is_one_line(monkeypatch, capsys):
+  def interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(load, 'prepare', interrupt)
+  assert prepare.main(['text8']) == 130
+  assert capsys.readouterr().err.startswith('prepare: interrupted')
+
+
 def test_the_package_loads_tfds_only_through_the_door():
   program = (
       'import rmc_jax.datasets, rmc_jax.datasets.text_files, sys;'

@@ -118,12 +118,32 @@ def test_a_missing_file_or_member_is_named(tmp_path):
     list(text_files.blocks(source._replace(member='other')))
 
 
+def test_what_may_not_be_opened_is_not_called_damaged(tmp_path, monkeypatch):
+  (tmp_path / 'folder.txt').mkdir()
+  with pytest.raises(DatasetError, match=r'folder\.txt cannot be opened: Is a'):
+    list(text_files.blocks(Source(tmp_path / 'folder.txt')))
+  source = write(tmp_path, 'plain', b'text')
+
+  def refuse(*_):  # The superuser is refused nothing.
+    raise PermissionError(13, 'Permission denied', str(source.path))
+
+  monkeypatch.setattr(pathlib.Path, 'open', refuse)
+  with pytest.raises(
+      DatasetError, match='cannot be opened: Permission denied.*may read'
+  ):
+    list(text_files.blocks(source))
+
+
 @pytest.mark.parametrize('form', FORMS)
 @pytest.mark.parametrize('encoding', ['latin-1', 'utf-16'])
 def test_another_encoding_is_named_with_the_bytes(tmp_path, form, encoding):
   text = 'plain ' * 40_000 + 'naïve text'
   source = write(tmp_path, form, text.encode(encoding))
-  with pytest.raises(DatasetError, match=r'is not UTF-8.*iconv') as error:
+  state = 'not UTF-8' if form == 'plain' else 'damaged or not UTF-8.*unpack'
+  name = {'latin-1': 'LATIN1', 'utf-16': 'UTF-16'}[encoding]
+  with pytest.raises(
+      DatasetError, match=rf'is {state}.*iconv -f {name} '
+  ) as error:
     list(text_files.blocks(source))
   assert str(source) in str(error.value)
   wrong = {'latin-1': r"b'\xefve '", 'utf-16': r"b'\xff\xfep\x00'"}[encoding]

@@ -1,6 +1,7 @@
 """Builder of books: PG-19 as published, or any folder of .txt files."""
 
 import hashlib
+import itertools
 import json
 import pathlib
 from urllib.parse import quote
@@ -111,9 +112,9 @@ class Gutenberg(TextBuilder):
       if not token:
         return [name for name in names if name.endswith('.txt')]
 
-  def _check_counts(self, split, counts) -> None:
+  def _check_counts(self, split, counts, sources) -> None:
     if self.builder_config_name == 'pg19':
-      super()._check_counts(split, counts)
+      super()._check_counts(split, counts, sources)
 
 
 def _folder(path: pathlib.Path, names: tuple[str, ...]) -> pathlib.Path:
@@ -130,14 +131,20 @@ def _books(folder: pathlib.Path) -> list[Source]:
   paths = [
       path
       for path in sorted(folder.iterdir())
-      if path.name.endswith(('.txt', '.txt.gz'))
+      if path.name.endswith(('.txt', '.txt.gz')) and path.is_file()
   ]
   if not paths:
     raise DatasetError(
         f'{folder} has no .txt or .txt.gz file. It has: {contents(folder)}. '
         f'{Gutenberg.MANUAL_DOWNLOAD_INSTRUCTIONS}'
     )
-  return [Source(path) for path in paths]
+  books = [Source(path) for path in paths]
+  for one, other in itertools.pairwise(sorted(books, key=lambda b: b.title)):
+    if one.title == other.title:
+      raise DatasetError(
+          f'{one} and {other} are the same book. Take one away.'
+      )
+  return books
 
 
 def _split_by_book(books: list[Source]) -> Sources:

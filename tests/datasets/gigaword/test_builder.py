@@ -5,6 +5,7 @@ import gzip
 import pytest
 
 from rmc_jax.datasets import load
+from rmc_jax.datasets.gigaword import builder
 from rmc_jax.datasets.gigaword.builder import NEWSWIRES
 
 MONTHS = ('200911', '200912', '201001', '201012')
@@ -31,8 +32,10 @@ def text(wire, month, number):
 
 
 @pytest.fixture
-def corpus(tmp_path):
+def corpus(tmp_path, monkeypatch):
   """Two discs, as the corpus is delivered; two stories and nothing a month."""
+  for wire in NEWSWIRES:
+    monkeypatch.setitem(builder.NEWSWIRES, wire, len(MONTHS))
   nothing = '<DOC id="X.1" type="advis" >\n<TEXT>\n</TEXT>\n</DOC>\n'
   for wire in NEWSWIRES:
     for month in MONTHS:
@@ -77,7 +80,17 @@ def test_a_missing_newswire_is_named(corpus, tmp_path):
   for path in list(corpus.glob('**/wpb_eng_20*'))[:2]:
     path.unlink()
   with pytest.raises(
-      load.DatasetError, match=r'2 files of wpb_eng, .* three.*Wanted.*LDC2011'
+      load.DatasetError, match=r'2 files of wpb_eng; .*has 4\..*Wanted.*LDC2011'
+  ):
+    prepare(corpus, tmp_path)
+
+
+def test_half_the_corpus_is_refused(corpus, tmp_path, monkeypatch):
+  monkeypatch.undo()
+  # As the corpus's README has it: 1010 files.
+  assert sum(builder.NEWSWIRES.values()) == 1010
+  with pytest.raises(
+      load.DatasetError, match='has 4 files of afp_eng; the corpus has 146'
   ):
     prepare(corpus, tmp_path)
 

@@ -168,6 +168,19 @@ def test_a_folder_without_books_is_named(tmp_path):
     )
 
 
+def test_a_book_that_is_there_twice_is_named(tmp_path):
+  write(tmp_path / 'mine', {'1': 'One.\n', '2': 'Two.\n', '3': 'Three.\n'})
+  # Else it could stand in train and in test.
+  (tmp_path / 'mine/2.txt.gz').write_bytes(gzip.compress(b'Two.\n'))
+  (tmp_path / 'mine/4.txt').mkdir()  # no book
+  with pytest.raises(
+      load.DatasetError, match=r'2\.txt and .*2\.txt\.gz are the same book'
+  ):
+    load.prepare(
+        'gutenberg/folder', data_dir=tmp_path, manual_dir=tmp_path / 'mine'
+    )
+
+
 def test_an_empty_book_is_named(tmp_path):
   write(tmp_path / 'mine', {'a': 'A.', 'b': '\n', 'c': 'C.'})
   with pytest.raises(load.DatasetError, match=r'b\.txt is empty'):

@@ -58,6 +58,18 @@ def test_the_tables_name_what_they_hold(tmp_path):
   ]
   path = tmp_path / 'a' / analysis.SUMMARY
   assert analysis.score(json.loads(path.read_text())) == 0.09
+  path.write_text('{"splits": ')
+  with pytest.raises(ValueError, match=r'perplexity\.json cannot be .*anew'):
+    analysis.report(tmp_path / 'a')
   path.unlink()
   with pytest.raises(ValueError, match='train it further'):
     analysis.report(tmp_path / 'a')
+
+
+def test_the_command_explains_itself_and_says_what_is_no_run(tmp_path, capsys):
+  with pytest.raises(SystemExit) as ended:
+    analysis.main(['--help'])
+  assert ended.value.code == 0
+  assert 'of finished runs' in capsys.readouterr().out
+  assert analysis.main([str(tmp_path)]) == 77
+  assert 'it is no run' in capsys.readouterr().err

@@ -115,6 +115,8 @@ def test_the_vocabulary_may_lie_elsewhere_than_in_training(
 
 @pytest.mark.parametrize('flags, message', [
     (['--temperature=-1'], '--temperature must be >= 0'),
+    (['--temperature=nan'], 'and finite. Got: nan'),
+    (['--temperature=inf'], 'and finite. Got: inf'),
     (['--top_k=0'], '--top_k must be >= 1'),
     (['--top_k=14'], 'the vocabulary has 13 words'),
     (['--num_words=0'], '--num_words must be >= 1'),
@@ -127,3 +129,6 @@ def test_bad_flags_of_sample_are_named(trained, capsys, flags, message):
 def test_sampling_from_no_run_is_said(tmp_path, capsys):
   assert sample.main([str(tmp_path)]) == 77
   assert 'it is no run' in capsys.readouterr().err
+  (tmp_path / 'config.json').write_text('{"experiment": ')
+  assert sample.main([str(tmp_path)]) == 77
+  assert f'{tmp_path / "config.json"} cannot be read' in capsys.readouterr().err

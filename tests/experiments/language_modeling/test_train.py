@@ -13,6 +13,7 @@ import pytest
 from experiments import configuration
 from experiments.language_modeling import analysis
 from experiments.language_modeling import corpus as corpus_lib
+from experiments.language_modeling import sample
 from experiments.language_modeling import sweep
 from experiments.language_modeling import train
 from rmc_jax.datasets import load
@@ -90,6 +91,32 @@ def test_a_run_may_be_measured_otherwise_and_its_text_lie_elsewhere(tmp_path):
   check(data_dir='/elsewhere', eval_tokens=38, eval_lengths=(4,))
   with pytest.raises(ConfigurationError, match='window: 7 there, 8 now'):
     check(window=8)
+
+
+def test_a_run_does_not_go_on_with_another_text(tmp_path, monkeypatch):
+  # As many words, so that the checkpoint fits.
+  other = {split: text.replace('w3', 'x3') for split, text in TEXTS.items()}
+  workdir = tmp_path / 'run'
+  config = short(tmp_path / 'data', num_steps=20)
+  save_config(config, workdir)
+  train.train(config, workdir)
+  before = (workdir / 'metrics.jsonl').read_bytes()
+  further = dataclasses.replace(config, num_steps=40)
+  monkeypatch.setattr(
+      corpus_lib.load, 'documents', lambda name, split, data_dir: [other[split]]
+  )
+  elsewhere = dataclasses.replace(further, data_dir=str(tmp_path / 'other'))
+  with pytest.raises(ConfigurationError, match='another text: its vocabulary'):
+    train.train(elsewhere, workdir)
+  assert sample.main([str(workdir), f'--data_dir={tmp_path / "other"}']) == 77
+  # The same words, but not as many of them.
+  other = {split: 2 * text for split, text in TEXTS.items()}
+  shorter = dataclasses.replace(further, data_dir=str(tmp_path / 'longer'))
+  with pytest.raises(ConfigurationError, match='train, valid, test differ'):
+    train.train(shorter, workdir)
+  assert (workdir / 'metrics.jsonl').read_bytes() == before
+  train.train(further, workdir)
+  assert read_metrics(workdir)[-1]['step'] == 40
 
 
 def test_long_work_beats_the_watchdog(tmp_path, monkeypatch, capsys):
@@ -202,6 +229,7 @@ PROGRAM = """
 import sys
 
 from experiments import command_line
+from experiments.language_modeling import sample
 from experiments.language_modeling import sweep
 from experiments.language_modeling import train
 
