@@ -81,12 +81,12 @@ def hold_to(workdir: pathlib.Path, corpus: Corpus, *, write: bool) -> None:
   """Refuses to go on in a run that was begun with another text.
 
   The same preset on another text may have as many words, so that checkpoints
-  fit, but its ids mean other words.
+  fit, but its ids mean other words. Without checkpoints any text will do.
 
   Args:
     workdir: of the run.
     corpus: what is to be read there.
-    write: whether to note the text of a run that has none yet.
+    write: whether to note the text where a run begins.
 
   Raises:
     ValueError: the run has another text; says how they differ.
@@ -96,7 +96,7 @@ def hold_to(workdir: pathlib.Path, corpus: Corpus, *, write: bool) -> None:
       'vocabulary': corpus.vocabulary.digest,
       **{split: len(corpus.ids[split]) for split in SPLITS},
   }
-  if path.exists():
+  if path.exists() and any(workdir.glob('checkpoints/*')):
     there = json.loads(path.read_text())
     if differing := [name for name in here if there.get(name) != here[name]]:
       raise ValueError(

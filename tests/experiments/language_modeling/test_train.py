@@ -99,6 +99,8 @@ def test_a_run_does_not_go_on_with_another_text(tmp_path, monkeypatch):
   workdir = tmp_path / 'run'
   config = short(tmp_path / 'data', num_steps=20)
   save_config(config, workdir)
+  # Of a run that was stopped before anything was saved.
+  (workdir / 'text.json').write_text('{"vocabulary": "of another"}')
   train.train(config, workdir)
   before = (workdir / 'metrics.jsonl').read_bytes()
   further = dataclasses.replace(config, num_steps=40)
