@@ -61,14 +61,20 @@ def fields(config: Any, prefix: str = '') -> dict[str, Any]:
 
 
 def validate(config: Any) -> None:
-  """Calls `validate()` of the configuration and of those within, if they have.
+  """Checks all types, and calls `validate()` where a configuration has one.
 
   Raises:
-    ConfigurationError: one of them raised a ValueError, which explains.
+    ConfigurationError: a field, or an element of one, is of another type; or a
+      `validate()` raised a ValueError, which explains.
   """
+  hints = typing.get_type_hints(type(config))
   for field in dataclasses.fields(config):
     if dataclasses.is_dataclass(value := getattr(config, field.name)):
       validate(value)
+    elif not _fits(value, hints[field.name]):
+      raise ConfigurationError(
+          f'{field.name} takes {type_name(config, field.name)}; got {value!r}.'
+      )
   if hasattr(config, 'validate'):
     try:
       config.validate()
@@ -207,6 +213,15 @@ def _fits(value: Any, hint: Any) -> bool:
   origin = typing.get_origin(hint)
   if origin in (typing.Union, types.UnionType):
     return any(_fits(value, each) for each in typing.get_args(hint))
+  if origin is tuple:
+    kinds = typing.get_args(hint)
+    if kinds[1:] == (...,):
+      kinds = kinds[:1] * len(value) if isinstance(value, tuple) else ()
+    return (
+        isinstance(value, tuple)
+        and len(value) == len(kinds)
+        and all(map(_fits, value, kinds))
+    )
   if origin is not None:
     return isinstance(value, origin)
   if hint is float:

@@ -184,6 +184,7 @@ $*" ]; then
 {mount}    rm -f code pid
     echo "$*" >asked
     echo "$attempt" >attempt
+    : >log  # Here, so that it is there when it is followed.
     lines=+1
     # shellcheck disable=SC2016
     setsid sh -c '
@@ -191,7 +192,7 @@ $*" ]; then
       sh -c "echo \\$\\$ >pid; cd ../rmc_jax_work; exec \\"\\$@\\"" trainer "$@"
       echo $? >code
     ' wrapper env PYTHONPATH="$HOME/rmc_jax" \\
-      "$HOME/rmc_jax/.venv/bin/python" "$@" >log 2>&1 </dev/null &
+      "$HOME/rmc_jax/.venv/bin/python" "$@" >>log 2>&1 </dev/null &
     echo $! >wrapper
   elif [ "$(cat asked)" = "$*" ]; then
     echo "$attempt" >attempt  # Of a launcher before this one.

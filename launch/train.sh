@@ -21,9 +21,9 @@ case ${1:-} in
     ;;
 esac
 
-if ! [ -f "$root/experiments/$experiment/train.py" ]; then
+if ! [ -f "$root/experiments/$experiment/sweep.py" ]; then
   echo "train.sh: there is no experiment '$experiment'. There are:" >&2
-  for page in "$root"/experiments/*/train.py; do
+  for page in "$root"/experiments/*/sweep.py; do
     echo "  $(basename "$(dirname "$page")")" >&2
   done
   exit 77

@@ -82,26 +82,26 @@ def report(*workdirs: pathlib.Path) -> str:
       metric='perplexity',
       title=', '.join(sorted({run.config['corpus'] for run in runs})),
   )
-  draw_lines(
-      folder / LENGTHS,
-      [
-          (
-              run.workdir.name,
-              {int(k): v for k, v in run.summary['by_length'].items()},
-          )
-          for run in runs
-      ],
-      x_label='words from one start of the state to the next',
-      y_label='perplexity on valid',
-  )
+  by_length = [
+      (run.workdir.name, {int(k): v for k, v in lengths.items()})
+      for run in runs
+      if (lengths := run.summary['by_length'])
+  ]
   lines = [
       perplexity_table(runs),
       '',
       frequency_table(runs),
       '',
       f'curve: {folder / CURVES}',
-      f'unroll length: {folder / LENGTHS}',
   ]
+  if by_length:
+    draw_lines(
+        folder / LENGTHS,
+        by_length,
+        x_label='words from one start of the state to the next',
+        y_label='perplexity on valid',
+    )
+    lines.append(f'unroll length: {folder / LENGTHS}')
   if len(runs) == 1:
     if (folder / READING_DATA).exists():
       draw_recorded_reading(folder)

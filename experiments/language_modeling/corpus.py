@@ -1,5 +1,6 @@
 """A corpus as ids: prepared text, counted and encoded once, then mapped."""
 
+from collections.abc import Callable
 from collections.abc import Iterator
 import json
 import os
@@ -18,16 +19,6 @@ from rmc_jax.training import whole_file
 
 TEXT = 'text.json'  # in a workdir: which text it is a run of
 SPLITS = ('train', 'valid', 'test')
-# How the text of each is cut into tokens.
-STYLES = {
-    'wikitext2': 'lines',
-    'wikitext103': 'lines',
-    'ptb': 'lines',
-    'text8': 'whitespace',
-    'gutenberg': 'words',
-    'gutenberg/folder': 'words',
-    'gigaword': 'word_lines',
-}
 
 
 class Corpus(NamedTuple):
@@ -47,6 +38,7 @@ def open_corpus(
     data_dir: str | os.PathLike[str],
     vocabulary_size: int | None = None,
     lower_case: bool = False,
+    beat: Callable[[], None] = watchdog.beat,
 ) -> Corpus:
   """Maps the ids of a prepared corpus; makes them the first time.
 
@@ -58,6 +50,7 @@ def open_corpus(
     data_dir: where `python -m rmc_jax.datasets.prepare` has put it.
     vocabulary_size: words at most, symbols included; None for no limit.
     lower_case: whether to write all letters small.
+    beat: called after each document; a large corpus takes hours.
 
   Returns:
     The corpus.
@@ -65,14 +58,16 @@ def open_corpus(
   Raises:
     ValueError: it is not prepared, is damaged, or the vocabulary too small.
   """
-  vocabulary = open_vocabulary(name, data_dir, vocabulary_size, lower_case)
+  vocabulary = open_vocabulary(
+      name, data_dir, vocabulary_size, lower_case, beat
+  )
   folder = _folder(name, data_dir, vocabulary_size, lower_case)
   ids = {}
   for split in SPLITS:
     path = folder / f'{split}.ids'
     if not path.exists():
-      documents = _documents(name, split, data_dir)
-      write_ids(path, documents, vocabulary, STYLES[name], lower_case)
+      documents = _documents(name, split, data_dir, beat)
+      write_ids(path, documents, vocabulary, load.STYLES[name], lower_case)
     ids[split] = read_ids(path, vocabulary)
   return Corpus(vocabulary, ids)
 
@@ -127,13 +122,14 @@ def open_vocabulary(
     data_dir: str | os.PathLike[str],
     vocabulary_size: int | None = None,
     lower_case: bool = False,
+    beat: Callable[[], None] = watchdog.beat,
 ) -> Vocabulary:
   """The words alone; counts them the first time. See `open_corpus`."""
   folder = _folder(name, data_dir, vocabulary_size, lower_case)
   path = folder / 'vocabulary.txt'
   if not path.exists():
-    documents = _documents(name, 'train', data_dir)
-    counts = tokens.count(documents, STYLES[name], lower_case)
+    documents = _documents(name, 'train', data_dir, beat)
+    counts = tokens.count(documents, load.STYLES[name], lower_case)
     vocabulary = Vocabulary.build(counts, vocabulary_size)
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary.save(path)
@@ -153,8 +149,11 @@ def _folder(
 
 
 def _documents(
-    name: str, split: str, data_dir: str | os.PathLike[str]
+    name: str,
+    split: str,
+    data_dir: str | os.PathLike[str],
+    beat: Callable[[], None],
 ) -> Iterator[str]:
   for text in load.documents(name, split, data_dir=data_dir):
     yield text
-    watchdog.beat()  # A large corpus takes hours.
+    beat()

@@ -22,8 +22,8 @@ from experiments import configuration
 from experiments.language_modeling import train
 from experiments.language_modeling.corpus import check_vocabulary
 from experiments.language_modeling.corpus import open_vocabulary
-from experiments.language_modeling.corpus import STYLES
 from experiments.language_modeling.generate import generate
+from rmc_jax.datasets.load import STYLES
 from rmc_jax.tasks.language import tokens
 from rmc_jax.training import loop
 from rmc_jax.training.checkpoint import Checkpointer

@@ -36,19 +36,21 @@ from experiments.language_modeling import sweep
 from experiments.language_modeling.corpus import Corpus
 from experiments.language_modeling.corpus import hold_to
 from experiments.language_modeling.corpus import open_corpus
-from experiments.language_modeling.corpus import STYLES
 from experiments.language_modeling.generate import generate
 from experiments.language_modeling.generate import Read
 from rmc_jax import training
 from rmc_jax.cores.build import ATTENDING
 from rmc_jax.cores.build import build_core
 from rmc_jax.cores.build import CoreConfig
+from rmc_jax.datasets.load import STYLES
 from rmc_jax.models import LanguageModel
 from rmc_jax.tasks.language.windows import Windows
 from rmc_jax.training import distributed
 from rmc_jax.training import parallel
 from rmc_jax.training import watchdog
 from rmc_jax.training.exit_codes import ConfigurationError
+from rmc_jax.training.exit_codes import Preempted
+from rmc_jax.training.preemption import Preemption
 from rmc_jax.training.progress import say
 
 
@@ -247,16 +249,13 @@ def local(params):
 def train(config: Config, workdir: pathlib.Path) -> None:
   """Trains, evaluates and prints; resumes what it finds in `workdir`."""
   try:
-    corpus = open_corpus(
-        config.corpus,
-        config.data_dir,
-        config.vocabulary_size,
-        config.lower_case,
-    )
+    corpus = _open(config)
     functions = make_functions(config, corpus)
     hold_to(workdir, corpus, write=distributed.is_primary())
   except (OSError, ValueError) as error:
     raise ConfigurationError(str(error)) from error
+  if distributed.is_primary():
+    say(_describe(config, corpus, functions))
   state = training.train(
       workdir,
       init=functions.init,
@@ -272,16 +271,17 @@ def train(config: Config, workdir: pathlib.Path) -> None:
       nonfinite=config.nonfinite,
   )
   params = local(state.params)
-  # In every process: none then waits for another longer than it may.
-  summary = perplexity.summary(
-      make_evaluated(config, corpus.vocabulary.size),
-      params,
-      corpus.ids,
-      corpus.vocabulary,
-      window=config.window,
-      lengths=config.eval_lengths,
-      tell=make_tell(),
-  )
+  with Preemption() as preemption:
+    # In every process: none then waits for another longer than it may.
+    summary = perplexity.summary(
+        make_evaluated(config, corpus.vocabulary.size),
+        params,
+        corpus.ids,
+        corpus.vocabulary,
+        window=config.window,
+        lengths=config.eval_lengths,
+        tell=make_tell(preemption),
+    )
   if distributed.is_primary():
     (workdir / analysis.SUMMARY).write_text(json.dumps(summary, indent=1))
     analysis.save_samples(workdir, write_samples(config, corpus, params))
@@ -290,13 +290,56 @@ def train(config: Config, workdir: pathlib.Path) -> None:
     print(analysis.report(workdir))
 
 
-def make_tell(seconds_between_lines: float = 10.0) -> perplexity.Tell:
-  """Says how far the evaluation is, to the watchdog and on the console."""
+def _open(config: Config) -> Corpus:
+  """The corpus; the first time that takes long, and may be asked to stop."""
+  with Preemption() as preemption:
+
+    def beat():
+      watchdog.beat()
+      # Processes of a job may do more and less of it, and could not agree.
+      if jax.process_count() == 1 and preemption.requested():
+        raise Preempted(
+            'Stopped while words were counted and made ids. The same command '
+            'begins that anew.'
+        )
+
+    return open_corpus(
+        config.corpus,
+        config.data_dir,
+        config.vocabulary_size,
+        config.lower_case,
+        beat,
+    )
+
+
+def _describe(config: Config, corpus: Corpus, functions: Functions) -> str:
+  state = jax.eval_shape(functions.init)
+  return (
+      f'{config.corpus}: {len(corpus.ids["train"]):,} words to learn from, of '
+      f'{corpus.vocabulary.size:,} different ones; {config.core.name}, '
+      f'{training.count_parameters(state.params):,} parameters; '
+      f'{jax.device_count()} devices'
+  )
+
+
+def make_tell(
+    preemption: Preemption, seconds_between_lines: float = 10.0
+) -> perplexity.Tell:
+  """Says how far the evaluation is, to the watchdog and on the console.
+
+  Raises, from what is returned:
+    Preempted: a signal asked to stop.
+  """
   last_line = time.monotonic()
 
   def tell(what, done, total):
     nonlocal last_line
     watchdog.beat()
+    if preemption.requested():
+      raise Preempted(
+          f'Stopped while measuring, {what}: {done:,} of {total:,} words. What '
+          'was trained is saved; the same command measures again.'
+      )
     now = time.monotonic()
     if distributed.is_primary() and now - last_line >= seconds_between_lines:
       last_line = now

@@ -11,6 +11,7 @@ import io
 import os
 import pathlib
 import shutil
+import sys
 from typing import Any
 from typing import cast
 
@@ -40,6 +41,17 @@ _BUILDERS: dict[str, tuple[type[TextBuilder], str | None]] = {
     'gigaword': (GigaWord, None),
 }
 NAMES = tuple(_BUILDERS)
+# How `tasks.language.tokens.tokenize` cuts the text of each, so that its tokens
+# are those which are counted where the corpus is published.
+STYLES = {
+    'wikitext2': 'lines',
+    'wikitext103': 'lines',
+    'ptb': 'lines',
+    'text8': 'whitespace',
+    'gutenberg': 'words',
+    'gutenberg/folder': 'words',
+    'gigaword': 'word_lines',
+}
 
 
 def prepare(
@@ -99,6 +111,9 @@ def documents(
     name: str, split: str, *, data_dir: str | os.PathLike[str]
 ) -> Iterator[str]:
   """The text of a split, in order, one record after the other.
+
+  `tasks.language.tokens` makes words of it, with the style of `STYLES`. Where a
+  document ends is not told.
 
   Args:
     name: one of `NAMES`.
@@ -213,7 +228,7 @@ def _prepared(name: str, data_dir: str | os.PathLike[str]) -> TextBuilder:
   builder = _builder(name, pathlib.Path(data_dir).expanduser())
   if not _is_prepared(builder):
     raise DatasetError(
-        f'{name} is not prepared in {data_dir}. First: python -m '
+        f'{name} is not prepared in {data_dir}. First: {sys.executable} -m '
         f'rmc_jax.datasets.prepare {name} --data_dir={data_dir}'
     )
   return builder

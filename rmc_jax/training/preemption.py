@@ -20,10 +20,12 @@ class Preemption:
   The first signal is noted; a second one acts as it would have without us.
   """
 
+  # Of all contexts of the process: JAX wants numbers that go on.
+  _calls = 0
+
   def __init__(self):
     self._received: int | None = None
     self._former = {}
-    self._calls = 0
 
   def __enter__(self) -> 'Preemption':
     # Python lets only the main thread of the process set handlers.
@@ -42,8 +44,8 @@ class Preemption:
     if jax.process_count() > 1:
       # Consecutive numbers: the sync point is one of them, and a counter that
       # skips (several updates a call) would jump over it.
-      self._calls += 1
-      return multihost_utils.reached_preemption_sync_point(self._calls)
+      Preemption._calls += 1
+      return multihost_utils.reached_preemption_sync_point(Preemption._calls)
     return self._received is not None
 
   def _note(self, number, frame) -> None:

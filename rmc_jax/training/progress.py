@@ -71,7 +71,7 @@ class Progress:
     text = '  '.join(part for part in parts if part)
     if self._bar is not None:
       self._bar.update(self._task, completed=step, description=text)
-    elif self._train and (
+    elif (self._train or self._evaluation) and (
         now - self._last_line >= self._between or step >= self._num_steps
     ):
       self._last_line = now

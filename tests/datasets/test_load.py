@@ -170,7 +170,8 @@ def test_what_is_not_prepared_is_answered_with_the_command(tmp_path):
   ):
     with pytest.raises(
         DatasetError,
-        match=f'python -m rmc_jax.datasets.prepare ptb --data_dir={tmp_path}',
+        match=f'{sys.executable} -m rmc_jax.datasets.prepare ptb --data_dir='
+        f'{tmp_path}',
     ):
       call()
 

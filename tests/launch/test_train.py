@@ -22,9 +22,11 @@ def checkout(tmp_path):
     'echo "$GLIBC_TUNABLES"',
     'exit 75',
   )
-  for name in ('babi', 'nth_farthest'):
+  for name in ('babi', 'benchmarks', 'nth_farthest'):
     (tmp_path / 'experiments' / name).mkdir(parents=True)
     (tmp_path / 'experiments' / name / 'train.py').touch()
+    if name != 'benchmarks':  # Those train too, but are no experiment.
+      (tmp_path / 'experiments' / name / 'sweep.py').touch()
   return tmp_path
 
 
@@ -55,12 +57,14 @@ def test_settings_of_the_allocator_that_are_there_are_kept(checkout):
   assert out.stdout.splitlines()[-1] == 'glibc.malloc.arena_max=3'
 
 
-def test_unknown_experiment_lists_those_there_are(checkout):
-  out = train(checkout, 'nth_nearest', cwd=checkout)
+@pytest.mark.parametrize('name', ['nth_nearest', 'benchmarks'])
+def test_unknown_experiment_lists_those_there_are(checkout, name):
+  out = train(checkout, name, cwd=checkout)
   assert out.returncode == 77
   assert out.stdout == ''
-  assert "'nth_nearest'" in out.stderr
+  assert f"'{name}'" in out.stderr
   assert out.stderr.split()[-2:] == ['babi', 'nth_farthest']
+  assert out.stderr.count('benchmarks') == (name == 'benchmarks')
 
 
 def test_failed_set_up_trains_nothing(checkout):

@@ -36,6 +36,7 @@ class Windows:
     Raises:
       ValueError: a size below 1, or a text shorter than B T + 1.
     """
+    ids = np.asanyarray(ids)  # a memory map as it is: its errors name its file
     _check(ids, window)
     if batch_size < 1:
       raise ValueError(f'batch_size must be at least 1, got {batch_size}.')

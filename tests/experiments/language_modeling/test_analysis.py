@@ -58,6 +58,10 @@ def test_the_tables_name_what_they_hold(tmp_path):
   ]
   path = tmp_path / 'a' / analysis.SUMMARY
   assert analysis.score(json.loads(path.read_text())) == 0.09
+  # Where no lengths were asked for there is nothing to draw.
+  whole = path.read_text()
+  path.write_text(json.dumps(json.loads(whole) | {'by_length': {}}))
+  assert analysis.LENGTHS not in analysis.report(tmp_path / 'a')
   path.write_text('{"splits": ')
   with pytest.raises(ValueError, match=r'perplexity\.json cannot be .*anew'):
     analysis.report(tmp_path / 'a')

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import json
 import pathlib
+import signal
 
 import jax
 import numpy as np
@@ -21,7 +22,9 @@ from rmc_jax.metrics import divide
 from rmc_jax.training import parallel
 from rmc_jax.training import watchdog
 from rmc_jax.training.exit_codes import ConfigurationError
+from rmc_jax.training.exit_codes import Preempted
 from rmc_jax.training.log import read_metrics
+from rmc_jax.training.preemption import Preemption
 from tests.experiments.language_modeling.tiny import config_of
 from tests.experiments.language_modeling.tiny import save_config
 from tests.experiments.language_modeling.tiny import short
@@ -124,15 +127,46 @@ def test_a_run_does_not_go_on_with_another_text(tmp_path, monkeypatch):
 def test_long_work_beats_the_watchdog(tmp_path, monkeypatch, capsys):
   beats = []
   monkeypatch.setattr(watchdog, 'beat', lambda: beats.append(None))
-  corpus_lib.open_corpus('wikitext2', tmp_path)
+  corpus_lib.open_corpus('wikitext2', tmp_path, beat=watchdog.beat)
   # Once a document: the vocabulary and the ids of three splits.
   assert len(beats) == 4
-  train.make_tell(seconds_between_lines=0)('valid', 1234, 5678)
+  preemption = Preemption()
+  train.make_tell(preemption, seconds_between_lines=0)('valid', 1234, 5678)
   assert len(beats) == 5
   assert capsys.readouterr().out == 'valid: 1,234 of 5,678 words\n'
-  train.make_tell(seconds_between_lines=60)('valid', 1234, 5678)
+  train.make_tell(preemption, seconds_between_lines=60)('valid', 1234, 5678)
   assert len(beats) == 6
   assert capsys.readouterr().out == ''
+
+
+def test_long_work_can_be_asked_to_stop_and_begins_anew(
+    trained, tmp_path, monkeypatch
+):
+  config, _ = trained
+  workdir = tmp_path / 'run'
+  config = dataclasses.replace(config, data_dir=str(tmp_path / 'data'))
+  save_config(config, workdir)
+  beats, ask_at = [], 2
+
+  def beat():
+    beats.append(None)
+    if len(beats) == ask_at:
+      signal.raise_signal(signal.SIGTERM)
+
+  monkeypatch.setattr(watchdog, 'beat', beat)
+  with pytest.raises(Preempted, match='made ids. The same command'):
+    train.train(config, workdir)
+  assert not list((tmp_path / 'data').glob('**/*.ids'))
+
+  train.train(config, workdir)
+  whole = (workdir / analysis.SUMMARY).read_bytes()
+  (workdir / analysis.SUMMARY).unlink()
+  ask_at = len(beats) + 3
+  with pytest.raises(Preempted, match='measuring, valid in one unroll: 2'):
+    train.train(config, workdir)
+  assert not (workdir / analysis.SUMMARY).exists()
+  train.train(config, workdir)
+  assert (workdir / analysis.SUMMARY).read_bytes() == whole
 
 
 def test_training_carries_the_state_from_window_to_window(data_dir):
@@ -203,6 +237,8 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_curve(data_dir, tmp_path):
     ({'corpus': 'wiki'}, "corpus must be one of wikitext2.*'wiki'"),
     ({'window': 0}, 'window must be >= 1'),
     ({'eval_lengths': (3, 0)}, 'eval_lengths must be >= 1'),
+    ({'eval_lengths': (10.5,)}, r'eval_lengths takes tuple\[int, \.\.\.\]'),
+    ({'eval_lengths': ('',)}, r"eval_lengths takes tuple.*; got \(''"),
     ({'vocabulary_size': 1}, 'vocabulary_size must be >= 2'),
     ({'vocabulary_size': 0}, 'vocabulary_size must be >= 2'),
     ({'head': 'free'}, 'head must be one of'),
