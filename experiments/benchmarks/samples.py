@@ -8,9 +8,7 @@ trains, on all devices, data included. `ratio` is samples made by samples used,
 in each round: at 10 a tenth of the training goes into its data at most.
 """
 
-import argparse
 import json
-import pathlib
 import sys
 from typing import Any
 
@@ -20,7 +18,6 @@ from rich.console import Console
 from experiments import command_line
 from experiments import configuration
 from experiments.benchmarks import machine
-from experiments.benchmarks import options as options_lib
 from experiments.benchmarks import supply
 from experiments.learn_to_execute import sweep
 from experiments.learn_to_execute import train
@@ -49,28 +46,7 @@ SIZES = {
 def main(arguments: list[str] | None = None) -> None:
   """Measures size after size, and prints a row for each."""
   arguments = sys.argv[1:] if arguments is None else arguments
-  parser = argparse.ArgumentParser(
-      prog='python -m experiments.benchmarks.samples',
-      description=str(__doc__).partition('\n')[0],
-  )
-  parser.add_argument(
-      '--sizes',
-      type=options_lib.some_of(SIZES),
-      default=['reverse_entnet'],
-      help=f'of {", ".join(SIZES)}; or all (default: reverse_entnet, which '
-      'trains fastest)',
-  )
-  parser.add_argument(
-      '--rounds', type=options_lib.positive, default=5,
-      help='turns of each (default: 5)',
-  )
-  parser.add_argument(
-      '--turn_seconds', type=float, default=2.0,
-      help='how long a turn should be; at least one call (default: 2)',
-  )
-  parser.add_argument(
-      '--output', type=pathlib.Path, help='where to write everything, as JSON'
-  )
+  parser = supply.make_parser('samples', str(__doc__), SIZES, 'reverse_entnet')
   options = parser.parse_args(arguments)
   # As the command line of the experiments divides the CPU.
   jax.config.update('jax_num_cpu_devices', command_line.default_cpu_devices())

@@ -1,12 +1,55 @@
-"""Rates of what makes data and of what uses it, in turns, as a table."""
+"""Rates of what makes data and of what uses it: flags, turns, a table."""
 
+import argparse
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Mapping
+import pathlib
 import time
 
 from rich.table import Table
 
 from experiments.benchmarks import contest
+from experiments.benchmarks import options as options_lib
+
+
+def make_parser(
+    name: str, page: str, sizes: Collection[str], fastest: str
+) -> argparse.ArgumentParser:
+  """The flags of such a benchmark.
+
+  Args:
+    name: its module.
+    page: the module's docstring, of which the first line is shown.
+    sizes: names of what can be measured.
+    fastest: of these, what trains fastest, so that it needs most.
+
+  Returns:
+    A parser of sizes, rounds, turn_seconds and output.
+  """
+  parser = argparse.ArgumentParser(
+      prog=f'python -m experiments.benchmarks.{name}',
+      description=page.partition('\n')[0],
+  )
+  parser.add_argument(
+      '--sizes',
+      type=options_lib.some_of(sizes),
+      default=[fastest],
+      help=f'of {", ".join(sizes)}; or all (default: {fastest}, which trains '
+      'fastest)',
+  )
+  parser.add_argument(
+      '--rounds', type=options_lib.positive, default=5,
+      help='turns of each (default: 5)',
+  )
+  parser.add_argument(
+      '--turn_seconds', type=float, default=2.0,
+      help='how long a turn should be; at least one call (default: 2)',
+  )
+  parser.add_argument(
+      '--output', type=pathlib.Path, help='where to write everything, as JSON'
+  )
+  return parser
 
 
 def take_turns(

@@ -10,7 +10,6 @@ most. Below the table: how long an update takes, and how much memory one device
 has needed since the process began, where it can tell (a CPU cannot).
 """
 
-import argparse
 import json
 import pathlib
 import statistics
@@ -51,31 +50,10 @@ _CHUNK = 1 << 20  # words made at a time
 def main(arguments: list[str] | None = None) -> None:
   """Measures size after size, and prints a row for each."""
   arguments = sys.argv[1:] if arguments is None else arguments
-  parser = argparse.ArgumentParser(
-      prog='python -m experiments.benchmarks.text',
-      description=str(__doc__).partition('\n')[0],
-  )
-  parser.add_argument(
-      '--sizes',
-      type=options_lib.some_of(SIZES),
-      default=['quick_lstm'],
-      help=f'of {", ".join(SIZES)}; or all (default: quick_lstm, which trains '
-      'fastest)',
-  )
+  parser = supply.make_parser('text', str(__doc__), SIZES, 'quick_lstm')
   parser.add_argument(
       '--num_words', type=options_lib.positive, default=100_000_000,
       help='of the text (default: 100000000)',
-  )
-  parser.add_argument(
-      '--rounds', type=options_lib.positive, default=5,
-      help='turns of each (default: 5)',
-  )
-  parser.add_argument(
-      '--turn_seconds', type=float, default=2.0,
-      help='how long a turn should be; at least one call (default: 2)',
-  )
-  parser.add_argument(
-      '--output', type=pathlib.Path, help='where to write everything, as JSON'
   )
   options = parser.parse_args(arguments)
   # As the command line of the experiments divides the CPU.
