@@ -108,14 +108,15 @@ def read(workdir: pathlib.Path) -> dict[str, Any]:
   """
   path = workdir / FILE_NAME
   try:
-    return json.loads(path.read_text())
+    saved = json.loads(path.read_text())
+    return {name: saved[name] for name in ('experiment', 'preset', 'config')}
   except (FileNotFoundError, NotADirectoryError):
     raise ConfigurationError(
         f'{workdir} has no {FILE_NAME}: it is no run.'
     ) from None
-  except ValueError as error:
+  except (KeyError, TypeError, ValueError) as error:
     raise ConfigurationError(
-        f'{path} cannot be read ({error}). Mend it; the command that trained '
+        f'{path} cannot be read ({error!r}). Mend it; the command that trained '
         'prints it with --print_config.'
     ) from error
 

@@ -43,6 +43,8 @@ SIZES = {
     'wikitext103_lstm': 267_735,
     'gutenberg': 250_000,
     'gigaword': 250_000,
+    'ptb': 10_000,
+    'text8': 44_000,
 }
 _CHUNK = 1 << 20  # words made at a time
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import json
 import os
 import pathlib
+from typing import Any
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,8 @@ from rmc_jax.tasks.language import tokens
 from rmc_jax.tasks.language.ids import read_ids
 from rmc_jax.tasks.language.ids import write_ids
 from rmc_jax.tasks.language.vocabulary import Vocabulary
+from rmc_jax.training import distributed
+from rmc_jax.training import lock
 from rmc_jax.training import watchdog
 from rmc_jax.training import whole_file
 
@@ -72,27 +75,37 @@ def open_corpus(
   return Corpus(vocabulary, ids)
 
 
-def hold_to(workdir: pathlib.Path, corpus: Corpus, *, write: bool) -> None:
+def identity(corpus: Corpus) -> dict[str, Any]:
+  """What tells a text from others: its words, and how many each split has."""
+  return {
+      'vocabulary': corpus.vocabulary.digest,
+      **{split: len(corpus.ids[split]) for split in SPLITS},
+  }
+
+
+def hold_to(workdir: pathlib.Path, corpus: Corpus) -> None:
   """Refuses to go on in a run that was begun with another text.
 
   The same preset on another text may have as many words, so that checkpoints
-  fit, but its ids mean other words. Without checkpoints any text will do.
+  fit, but its ids mean other words. Without checkpoints any text will do; the
+  primary process then notes which it is.
 
   Args:
     workdir: of the run.
     corpus: what is to be read there.
-    write: whether to note the text where a run begins.
 
   Raises:
-    ValueError: the run has another text; says how they differ.
+    ValueError: the run has another text, or does not say which.
+    ConfigurationError: another process is training there.
   """
-  path = workdir / TEXT
-  here = {
-      'vocabulary': corpus.vocabulary.digest,
-      **{split: len(corpus.ids[split]) for split in SPLITS},
-  }
-  if path.exists() and any(workdir.glob('checkpoints/*')):
-    there = json.loads(path.read_text())
+  path, here = workdir / TEXT, identity(corpus)
+  if any(workdir.glob('checkpoints/*')):
+    there = _read_identity(path)
+    if there is None:
+      raise ValueError(
+          f'{workdir} has checkpoints but no {TEXT} that says of which text. '
+          'Bring it back, or choose another --workdir.'
+      )
     if differing := [name for name in here if there.get(name) != here[name]]:
       raise ValueError(
           f'{workdir} was trained on another text: its '
@@ -100,21 +113,31 @@ def hold_to(workdir: pathlib.Path, corpus: Corpus, *, write: bool) -> None:
           f'{there}, here are {here}). Give --config.data_dir of that text, or '
           'another --workdir.'
       )
-  elif write:
-    whole_file.write(path, json.dumps(here).encode())
+  elif distributed.is_primary():
+    with lock.hold(workdir):  # Else it could be that of a run under way.
+      whole_file.write(path, json.dumps(here).encode())
 
 
 def check_vocabulary(workdir: pathlib.Path, vocabulary: Vocabulary) -> None:
   """As `hold_to`, for who has the words alone."""
-  path = workdir / TEXT
-  if path.exists():
-    there = json.loads(path.read_text())['vocabulary']
-    if there != vocabulary.digest:
-      raise ValueError(
-          f'{workdir} was trained with another vocabulary than the one found '
-          f'({path}): the model would be given other words. Name the folder of '
-          'that text (--data_dir).'
-      )
+  there = _read_identity(workdir / TEXT)
+  if there is not None and there.get('vocabulary') != vocabulary.digest:
+    raise ValueError(
+        f'{workdir} was trained with another vocabulary than the one found '
+        f'({workdir / TEXT}): the model would be given other words. Name the '
+        'folder of that text (--data_dir).'
+    )
+
+
+def _read_identity(path: pathlib.Path) -> dict[str, Any] | None:
+  if not path.exists():
+    return None
+  try:
+    return dict(json.loads(path.read_text()))
+  except (TypeError, ValueError) as error:
+    raise ValueError(
+        f'{path} cannot be read ({error}). Bring back what was there.'
+    ) from error
 
 
 def open_vocabulary(

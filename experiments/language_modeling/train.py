@@ -1,6 +1,7 @@
 """Trains a language model: Santoro et al. 2018, section 5.4, table 2.
 
-Perplexity on validation and test, and of the LSTM that the paper names first:
+Perplexity on validation and test, and of the only one before with figures for
+all three:
 
                  WikiText-103   Gutenberg   GigaWord v5
   LSTM [29] *     34.1  34.3    41.8  45.5     -   43.7
@@ -35,6 +36,7 @@ from experiments.language_modeling import perplexity
 from experiments.language_modeling import sweep
 from experiments.language_modeling.corpus import Corpus
 from experiments.language_modeling.corpus import hold_to
+from experiments.language_modeling.corpus import identity
 from experiments.language_modeling.corpus import open_corpus
 from experiments.language_modeling.generate import generate
 from experiments.language_modeling.generate import Read
@@ -48,6 +50,7 @@ from rmc_jax.tasks.language.windows import Windows
 from rmc_jax.training import distributed
 from rmc_jax.training import parallel
 from rmc_jax.training import watchdog
+from rmc_jax.training import whole_file
 from rmc_jax.training.exit_codes import ConfigurationError
 from rmc_jax.training.exit_codes import Preempted
 from rmc_jax.training.preemption import Preemption
@@ -251,8 +254,9 @@ def train(config: Config, workdir: pathlib.Path) -> None:
   try:
     corpus = _open(config)
     functions = make_functions(config, corpus)
-    hold_to(workdir, corpus, write=distributed.is_primary())
-  except (OSError, ValueError) as error:
+    distributed.check_same('text', json.dumps(identity(corpus)))
+    hold_to(workdir, corpus)
+  except (PermissionError, ValueError) as error:
     raise ConfigurationError(str(error)) from error
   if distributed.is_primary():
     say(_describe(config, corpus, functions))
@@ -283,7 +287,8 @@ def train(config: Config, workdir: pathlib.Path) -> None:
         tell=make_tell(preemption),
     )
   if distributed.is_primary():
-    (workdir / analysis.SUMMARY).write_text(json.dumps(summary, indent=1))
+    text = json.dumps(summary, indent=1)
+    whole_file.write(workdir / analysis.SUMMARY, text.encode())
     analysis.save_samples(workdir, write_samples(config, corpus, params))
     if config.core.name in ATTENDING:
       record_reading(config, corpus, params, workdir)
@@ -299,17 +304,19 @@ def _open(config: Config) -> Corpus:
       # Processes of a job may do more and less of it, and could not agree.
       if jax.process_count() == 1 and preemption.requested():
         raise Preempted(
-            'Stopped while words were counted and made ids. The same command '
-            'begins that anew.'
+            'Stopped while the text was made ready. The same command begins '
+            'that anew.'
         )
 
-    return open_corpus(
+    corpus = open_corpus(
         config.corpus,
         config.data_dir,
         config.vocabulary_size,
         config.lower_case,
         beat,
     )
+    beat()
+  return corpus
 
 
 def _describe(config: Config, corpus: Corpus, functions: Functions) -> str:

@@ -46,8 +46,8 @@ class Checkpointer:
   """Saves states and restores the newest good one.
 
   Args:
-    directory: made if missing; what earlier saves left half done is removed
-      before the next one.
+    directory: made if missing, unless `read_only`; what earlier saves left half
+      done is removed before the next one.
     keep: how many steps to keep, at least 1. An older one is removed only after
       a newer one is whole, so for a while there is one more.
     read_only: whether to leave everything as it is, damaged steps included: for
@@ -118,7 +118,7 @@ class Checkpointer:
       SaveFailed: the save failed.
     """
     self._complete()
-    while len(self._steps) > self._keep:
+    while len(self._steps) > self._keep and not self._read_only:
       self._manager.delete(self._steps.pop(0))
 
   def restore(self, target: ArrayTree) -> tuple[int, ArrayTree] | None:

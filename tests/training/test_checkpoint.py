@@ -266,8 +266,13 @@ def test_who_only_reads_touches_nothing_of_a_run_that_goes_on(tmp_path):
     assert unfinished.exists()
     assert step_directories(tmp_path) == [3, 6]
     writer.wait()
-    with Checkpointer(tmp_path, read_only=True) as reader:
+    with Checkpointer(tmp_path, keep=1, read_only=True) as reader:
       assert reader.restore(target)[0] == 6
+    (tmp_path / '6' / 'manifest.json').unlink()
+    # However few it would keep itself.
+    with Checkpointer(tmp_path, keep=1, read_only=True) as reader:
+      assert reader.restore(target)[0] == 3
+    assert step_directories(tmp_path) == [3, 6]
 
 
 def test_changed_model_is_refused_with_the_difference(tmp_path):

@@ -26,7 +26,8 @@ def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
     The file, open for writing and for going back in it.
   """
   for left in path.parent.glob(f'{path.name}.*.tmp'):
-    with contextlib.suppress(FileNotFoundError):  # Another was quicker.
+    # Another was quicker, or it is another's.
+    with contextlib.suppress(OSError):
       if left.stat().st_mtime < time.time() - _ABANDONED:
         left.unlink()
   aside = path.with_name(f'{path.name}.{uuid.uuid4().hex}.tmp')

@@ -10,6 +10,10 @@ from experiments import configuration
 from experiments.benchmarks import text
 
 
+def test_every_preset_is_a_size():
+  assert set(text.SIZES) == set(text.sweep.PRESETS)
+
+
 @pytest.mark.parametrize('name', text.SIZES)
 def test_sizes_are_presets_and_have_the_vocabulary_of_theirs(name):
   config = text.config_of(name)

@@ -4,6 +4,7 @@ import pathlib
 
 import pytest
 
+from experiments.language_modeling import analysis
 from experiments.language_modeling import corpus as corpus_lib
 from experiments.language_modeling import train
 from tests.experiments.language_modeling.tiny import save_config
@@ -31,11 +32,11 @@ def data_dir(tmp_path_factory):
 
 
 @pytest.fixture
-def trained(data_dir, tmp_path_factory, documents):
+def trained(data_dir, documents):
   """A short run, by the experiment's own `train`; the same for all tests."""
   workdir = data_dir / 'run'
   config = short(data_dir)
-  if not workdir.exists():
+  if not (workdir / analysis.SUMMARY).exists():
     save_config(config, workdir)
     train.train(config, workdir)
   return config, workdir

@@ -129,6 +129,7 @@ def test_bad_flags_of_sample_are_named(trained, capsys, flags, message):
 def test_sampling_from_no_run_is_said(tmp_path, capsys):
   assert sample.main([str(tmp_path)]) == 77
   assert 'it is no run' in capsys.readouterr().err
-  (tmp_path / 'config.json').write_text('{"experiment": ')
-  assert sample.main([str(tmp_path)]) == 77
-  assert f'{tmp_path / "config.json"} cannot be read' in capsys.readouterr().err
+  for damaged in ('{"experiment": ', '{"experiment": "a"}', '[]'):
+    (tmp_path / 'config.json').write_text(damaged)
+    assert sample.main([str(tmp_path)]) == 77
+    assert 'config.json cannot be read' in capsys.readouterr().err

@@ -19,6 +19,7 @@ from experiments.language_modeling import sweep
 from experiments.language_modeling import train
 from rmc_jax.datasets import load
 from rmc_jax.metrics import divide
+from rmc_jax.training import lock
 from rmc_jax.training import parallel
 from rmc_jax.training import watchdog
 from rmc_jax.training.exit_codes import ConfigurationError
@@ -120,8 +121,32 @@ def test_a_run_does_not_go_on_with_another_text(tmp_path, monkeypatch):
   with pytest.raises(ConfigurationError, match='train, valid, test differ'):
     train.train(shorter, workdir)
   assert (workdir / 'metrics.jsonl').read_bytes() == before
+  # Who has the text must say so, and the same in all processes.
+  text = (workdir / 'text.json').read_text()
+  for damaged in ('{"vocab', '7'):
+    (workdir / 'text.json').write_text(damaged)
+    with pytest.raises(ConfigurationError, match=r'text\.json cannot be read'):
+      train.train(further, workdir)
+  (workdir / 'text.json').unlink()
+  with pytest.raises(ConfigurationError, match=r'but no text\.json'):
+    train.train(further, workdir)
+  (workdir / 'text.json').write_text(text)
+  seen = []
+  monkeypatch.setattr(
+      train.distributed, 'check_same', lambda *same: seen.append(same)
+  )
   train.train(further, workdir)
   assert read_metrics(workdir)[-1]['step'] == 40
+  assert seen == [('text', text)]
+
+
+def test_a_run_under_way_is_not_given_another_text(tmp_path):
+  config = short(tmp_path / 'data')
+  save_config(config, tmp_path / 'run')
+  with lock.hold(tmp_path / 'run'):
+    with pytest.raises(ConfigurationError, match='Another process is training'):
+      train.train(config, tmp_path / 'run')
+    assert not (tmp_path / 'run/text.json').exists()
 
 
 def test_long_work_beats_the_watchdog(tmp_path, monkeypatch, capsys):
@@ -154,14 +179,14 @@ def test_long_work_can_be_asked_to_stop_and_begins_anew(
       signal.raise_signal(signal.SIGTERM)
 
   monkeypatch.setattr(watchdog, 'beat', beat)
-  with pytest.raises(Preempted, match='made ids. The same command'):
+  with pytest.raises(Preempted, match='made ready. The same command'):
     train.train(config, workdir)
   assert not list((tmp_path / 'data').glob('**/*.ids'))
 
   train.train(config, workdir)
   whole = (workdir / analysis.SUMMARY).read_bytes()
   (workdir / analysis.SUMMARY).unlink()
-  ask_at = len(beats) + 3
+  ask_at = len(beats) + 4  # One is for the text, which is there.
   with pytest.raises(Preempted, match='measuring, valid in one unroll: 2'):
     train.train(config, workdir)
   assert not (workdir / analysis.SUMMARY).exists()
@@ -267,7 +292,6 @@ PROGRAM = """
 import sys
 
 from experiments import command_line
-from experiments.language_modeling import sample
 from experiments.language_modeling import sweep
 from experiments.language_modeling import train
 
