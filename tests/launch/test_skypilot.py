@@ -33,7 +33,7 @@ def machine(tmp_path):
   )
   shutil.copy(job.ROOT / 'launch/train.sh', checkout / 'launch')
   (checkout / 'experiments/nth_farthest').mkdir(parents=True)
-  (checkout / 'experiments/nth_farthest/train.py').touch()
+  (checkout / 'experiments/nth_farthest/sweep.py').touch()
   (tmp_path / 'bucket').mkdir()
   (mount,) = TASK['file_mounts']
 
