@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks everything that must hold, setting up first where that is needed.
 #
-#   launch/test.sh                    all of it; eighteen minutes on two cores
+#   launch/test.sh                    all of it; half an hour on two cores
 #   launch/test.sh PYTEST_ARG...      only pytest, as in: tests/cores -k gate
 #
 # All of it: lint, types, the tests that take seconds (the import contracts are
