@@ -41,8 +41,8 @@ _BUILDERS: dict[str, tuple[type[TextBuilder], str | None]] = {
     'gigaword': (GigaWord, None),
 }
 NAMES = tuple(_BUILDERS)
-# How `tasks.language.tokens.tokenize` cuts the text of each, so that its tokens
-# are those which are counted where the corpus is published.
+# How `tasks.language.tokens.tokenize` cuts the text of each: as published where
+# the text is published cut into words, else by our own rule for prose.
 STYLES = {
     'wikitext2': 'lines',
     'wikitext103': 'lines',
