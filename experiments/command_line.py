@@ -46,13 +46,13 @@ flags.disclaim_key_flags()
 
 
 def main(
-    train: Callable[[Any, pathlib.Path], Any],
-    config_class: type,
-    presets: Mapping[str, Mapping[str, Any]],
-    *,
-    experiment: str,
-    preset: str,
-    argv: Sequence[str] | None = None,
+  train: Callable[[Any, pathlib.Path], Any],
+  config_class: type,
+  presets: Mapping[str, Mapping[str, Any]],
+  *,
+  experiment: str,
+  preset: str,
+  argv: Sequence[str] | None = None,
 ) -> NoReturn:
   """Reads the command line, trains, and ends the process with an exit code.
 
@@ -74,9 +74,9 @@ def main(
   try:
     chosen = _define_flags(config_class, presets, preset, argv)
     app.run(
-        lambda _: _run(train, experiment, chosen),
-        argv=argv,
-        flags_parser=_parse_flags,
+      lambda _: _run(train, experiment, chosen),
+      argv=argv,
+      flags_parser=_parse_flags,
     )
   except (Preempted, Diverged, ConfigurationError) as stopped:
     print(f'{experiment}: {stopped}', file=sys.stderr, flush=True)
@@ -89,10 +89,10 @@ def main(
 
 
 def _define_flags(
-    config_class: type,
-    presets: Mapping[str, Mapping[str, Any]],
-    default: str,
-    argv: list[str],
+  config_class: type,
+  presets: Mapping[str, Mapping[str, Any]],
+  default: str,
+  argv: list[str],
 ) -> str:
   """Defines the flags; those of --config start from the preset in `argv`."""
   # The values of --config are overrides of an object, which must be that of
@@ -108,44 +108,52 @@ def _define_flags(
 
   flags.DEFINE_string('preset', default, help_string)
   config_flags.DEFINE_config_dataclass(
-      'config', config, sys_argv=argv,
-      help_string='--config.a.b=c sets one field; --print_config shows all.',
+    'config',
+    config,
+    sys_argv=argv,
+    help_string='--config.a.b=c sets one field; --print_config shows all.',
   )
   flags.DEFINE_bool(
-      'print_config', False, 'Print the configuration as JSON, and end.'
+    'print_config', False, 'Print the configuration as JSON, and end.'
   )
   flags.DEFINE_string(
-      'workdir', None,
-      'Folder of the run: metrics, checkpoints, figures. A run found there is '
-      'resumed. Default: runs/EXPERIMENT-PRESET.',
+    'workdir',
+    None,
+    'Folder of the run: metrics, checkpoints, figures. A run found there is '
+    'resumed. Default: runs/EXPERIMENT-PRESET.',
   )
   flags.DEFINE_string(
-      'coordinator_address', None,
-      'host:port of process 0, in a job of several processes.',
+    'coordinator_address',
+    None,
+    'host:port of process 0, in a job of several processes.',
   )
   flags.DEFINE_integer(
-      'num_processes', None, 'Processes in the job.', lower_bound=1
+    'num_processes', None, 'Processes in the job.', lower_bound=1
   )
   flags.DEFINE_integer(
-      'process_id', None, 'Which of them this is, from 0.', lower_bound=0
+    'process_id', None, 'Which of them this is, from 0.', lower_bound=0
   )
   flags.DEFINE_enum(
-      'cluster', 'auto', ['auto', 'none'],
-      'auto: join the job of Slurm, Open MPI, a Cloud TPU or Kubernetes that '
-      'this process was started in. none: only what the three flags say.',
+    'cluster',
+    'auto',
+    ['auto', 'none'],
+    'auto: join the job of Slurm, Open MPI, a Cloud TPU or Kubernetes that '
+    'this process was started in. none: only what the three flags say.',
   )
   flags.DEFINE_float(
-      'watchdog_seconds', 1800.0,
-      'End the process, with all its stacks in the log, if for so long no call '
-      'of the update, evaluation or checkpoint comes to its end; 0: never.',
-      lower_bound=0.0,
+    'watchdog_seconds',
+    1800.0,
+    'End the process, with all its stacks in the log, if for so long no call '
+    'of the update, evaluation or checkpoint comes to its end; 0: never.',
+    lower_bound=0.0,
   )
   flags.DEFINE_integer(
-      'cpu_devices', None,
-      'Devices that the CPU counts as, where it is what trains. Default: one '
-      'a core, rounded down to a power of two, 8 at most; one in a job of '
-      'several processes.',
-      lower_bound=1,
+    'cpu_devices',
+    None,
+    'Devices that the CPU counts as, where it is what trains. Default: one '
+    'a core, rounded down to a power of two, 8 at most; one in a job of '
+    'several processes.',
+    lower_bound=1,
   )
   return ahead.preset
 
@@ -157,9 +165,9 @@ def _check_names(config: Any, argv: Sequence[str]) -> None:
     found = re.match(r'--?(?:no)?config\.([^=]+)', argument)
     if found and found[1] not in names:
       raise ConfigurationError(
-          f'There is no field config.{found[1]}.'
-          f'{configuration.did_you_mean(found[1], names)} --print_config shows '
-          'all fields.'
+        f'There is no field config.{found[1]}.'
+        f'{configuration.did_you_mean(found[1], names)} --print_config shows '
+        'all fields.'
       )
 
 
@@ -171,7 +179,7 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
     raise ConfigurationError(_explain(str(error))) from error
   if rest[1:]:
     raise ConfigurationError(
-        f'Every argument is a flag, as in --workdir=x; got {rest[1]!r}.'
+      f'Every argument is a flag, as in --workdir=x; got {rest[1]!r}.'
     )
   return rest
 
@@ -191,7 +199,7 @@ def _explain(message: str) -> str:
 
 
 def _run(
-    train: Callable[[Any, pathlib.Path], Any], experiment: str, preset: str
+  train: Callable[[Any, pathlib.Path], Any], experiment: str, preset: str
 ) -> int:
   """What the flags ask for; returns the exit code."""
   config = FLAGS.config
@@ -237,32 +245,32 @@ def _leave_if_in_job(exit_code: int) -> None:
 def _set_up_devices() -> None:
   """Joins the job and divides the CPU; before anything touches a device."""
   job = {
-      name: FLAGS[name].value
-      for name in ('coordinator_address', 'num_processes', 'process_id')
+    name: FLAGS[name].value
+    for name in ('coordinator_address', 'num_processes', 'process_id')
   }
   detect = FLAGS.cluster == 'auto'
   missing = [f'--{name}' for name, value in job.items() if value is None]
   detected = cluster.find(os.environ) if detect and missing else None
   if 0 < len(missing) < len(job) and detected is None:
     raise ConfigurationError(
-        f'A job of several processes needs {", ".join(missing)} too.'
+      f'A job of several processes needs {", ".join(missing)} too.'
     )
   environment = os.environ.get('XLA_FLAGS', '')
   if FLAGS.cpu_devices is not None:
     jax.config.update('jax_num_cpu_devices', FLAGS.cpu_devices)
   elif (
-      'JAX_NUM_CPU_DEVICES' not in os.environ
-      and 'xla_force_host_platform_device_count' not in environment
+    'JAX_NUM_CPU_DEVICES' not in os.environ
+    and 'xla_force_host_platform_device_count' not in environment
   ):
     jax.config.update(
-        'jax_num_cpu_devices',
-        default_cpu_devices() if missing and detected is None else 1,
+      'jax_num_cpu_devices',
+      default_cpu_devices() if missing and detected is None else 1,
     )
   distributed.initialize(
-      job['coordinator_address'],
-      job['num_processes'],
-      job['process_id'],
-      detect=detect,
+    job['coordinator_address'],
+    job['num_processes'],
+    job['process_id'],
+    detect=detect,
   )
 
 

@@ -23,14 +23,21 @@ FILE_NAME = 'config.json'
 # lie, how they are measured and what to do in trouble, and not what is trained:
 # a run may be resumed with others.
 MAY_CHANGE = {
-    'num_steps', 'log_every', 'eval_every', 'eval_tokens', 'eval_lengths',
-    'checkpoint_every', 'keep_checkpoints', 'check_replicas_every', 'nonfinite',
-    'data_dir',
+  'num_steps',
+  'log_every',
+  'eval_every',
+  'eval_tokens',
+  'eval_lengths',
+  'checkpoint_every',
+  'keep_checkpoints',
+  'check_replicas_every',
+  'nonfinite',
+  'data_dir',
 }
 
 
 def with_preset(
-    config_class: type, presets: Mapping[str, Mapping[str, Any]], preset: str
+  config_class: type, presets: Mapping[str, Mapping[str, Any]], preset: str
 ) -> Any:
   """The configuration of a preset.
 
@@ -40,8 +47,8 @@ def with_preset(
   """
   if preset not in presets:
     raise ConfigurationError(
-        f'There is no preset {preset!r}.{did_you_mean(preset, presets)} '
-        f'Presets: {", ".join(presets)}.'
+      f'There is no preset {preset!r}.{did_you_mean(preset, presets)} '
+      f'Presets: {", ".join(presets)}.'
     )
   config = config_class()
   _override(config, presets[preset], f'Preset {preset!r}', '')
@@ -73,7 +80,7 @@ def validate(config: Any) -> None:
       validate(value)
     elif not _fits(value, hints[field.name]):
       raise ConfigurationError(
-          f'{field.name} takes {type_name(config, field.name)}; got {value!r}.'
+        f'{field.name} takes {type_name(config, field.name)}; got {value!r}.'
       )
   if hasattr(config, 'validate'):
     try:
@@ -87,9 +94,9 @@ def validate(config: Any) -> None:
 def to_json(experiment: str, preset: str, config: Any) -> str:
   """What `config.json` holds and `--print_config` prints."""
   content = {
-      'experiment': experiment,
-      'preset': preset,
-      'config': dataclasses.asdict(config),
+    'experiment': experiment,
+    'preset': preset,
+    'config': dataclasses.asdict(config),
   }
   return json.dumps(content, indent=2) + '\n'
 
@@ -112,12 +119,12 @@ def read(workdir: pathlib.Path) -> dict[str, Any]:
     return {name: saved[name] for name in ('experiment', 'preset', 'config')}
   except (FileNotFoundError, NotADirectoryError):
     raise ConfigurationError(
-        f'{workdir} has no {FILE_NAME}: it is no run.'
+      f'{workdir} has no {FILE_NAME}: it is no run.'
     ) from None
   except (KeyError, TypeError, ValueError) as error:
     raise ConfigurationError(
-        f'{path} cannot be read ({error!r}). Mend it; the command that trained '
-        'prints it with --print_config.'
+      f'{path} cannot be read ({error!r}). Mend it; the command that trained '
+      'prints it with --print_config.'
     ) from error
 
 
@@ -138,8 +145,8 @@ def check_workdir(workdir: pathlib.Path, text: str) -> None:
   path = workdir / FILE_NAME
   if not path.exists():
     raise ConfigurationError(
-        f'{workdir} has checkpoints but no {FILE_NAME} that says of what. '
-        'Bring it back, or choose another --workdir.'
+      f'{workdir} has checkpoints but no {FILE_NAME} that says of what. '
+      'Bring it back, or choose another --workdir.'
     )
   wanted = json.loads(text)
   try:
@@ -148,26 +155,26 @@ def check_workdir(workdir: pathlib.Path, text: str) -> None:
     other_experiment = found['experiment'] != wanted['experiment']
   except (ValueError, KeyError, TypeError, AttributeError) as error:
     raise ConfigurationError(
-        f'{path} cannot be read ({error}). Mend it, or choose another '
-        '--workdir; what was computed there is untouched.'
+      f'{path} cannot be read ({error}). Mend it, or choose another '
+      '--workdir; what was computed there is untouched.'
     ) from error
   if other_experiment:
     raise ConfigurationError(
-        f'{workdir} holds a run of {found["experiment"]}, not of '
-        f'{wanted["experiment"]}. Choose another --workdir.'
+      f'{workdir} holds a run of {found["experiment"]}, not of '
+      f'{wanted["experiment"]}. Choose another --workdir.'
     )
   lines = [
-      f'  config.{name}: {before.get(name, "absent")} there, '
-      f'{now.get(name, "absent")} now'
-      for name in sorted(before.keys() | now.keys())
-      if before.get(name, ...) != now.get(name, ...)
-      and MAY_CHANGE.isdisjoint(name.split('.'))
+    f'  config.{name}: {before.get(name, "absent")} there, '
+    f'{now.get(name, "absent")} now'
+    for name in sorted(before.keys() | now.keys())
+    if before.get(name, ...) != now.get(name, ...)
+    and MAY_CHANGE.isdisjoint(name.split('.'))
   ]
   if lines:
     raise ConfigurationError(
-        f'{workdir} holds a run of another configuration (preset '
-        f'{found.get("preset")}). Resume it with the same one, or choose '
-        'another --workdir:\n' + '\n'.join(lines)
+      f'{workdir} holds a run of another configuration (preset '
+      f'{found.get("preset")}). Resume it with the same one, or choose '
+      'another --workdir:\n' + '\n'.join(lines)
     )
 
 
@@ -187,7 +194,7 @@ def type_name(config: Any, path: str) -> str:
 
 
 def _override(
-    config: Any, values: Mapping[str, Any], who: str, prefix: str
+  config: Any, values: Mapping[str, Any], who: str, prefix: str
 ) -> None:
   """Sets fields of `config`, in place."""
   hints = typing.get_type_hints(type(config))
@@ -195,8 +202,8 @@ def _override(
     path = prefix + name
     if name not in hints:
       raise ConfigurationError(
-          f'{who} sets {path}, which does not exist.'
-          f'{did_you_mean(path, [prefix + hint for hint in hints])}'
+        f'{who} sets {path}, which does not exist.'
+        f'{did_you_mean(path, [prefix + hint for hint in hints])}'
       )
     current = getattr(config, name)
     if dataclasses.is_dataclass(current) and isinstance(value, Mapping):
@@ -205,7 +212,7 @@ def _override(
       setattr(config, name, value)
     else:
       raise ConfigurationError(
-          f'{who} sets {path} to {value!r}; it takes {type_name(config, name)}.'
+        f'{who} sets {path} to {value!r}; it takes {type_name(config, name)}.'
       )
 
 
@@ -219,9 +226,9 @@ def _fits(value: Any, hint: Any) -> bool:
     if kinds[1:] == (...,):
       kinds = kinds[:1] * len(value) if isinstance(value, tuple) else ()
     return (
-        isinstance(value, tuple)
-        and len(value) == len(kinds)
-        and all(map(_fits, value, kinds))
+      isinstance(value, tuple)
+      and len(value) == len(kinds)
+      and all(map(_fits, value, kinds))
     )
   if origin is not None:
     return isinstance(value, origin)

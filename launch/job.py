@@ -51,41 +51,39 @@ class Run:
 def parser(launcher: str, description: str) -> argparse.ArgumentParser:
   """A parser of what all launchers take."""
   result = argparse.ArgumentParser(
-      prog=f'python -m launch.{launcher}',
-      description=description,
-      epilog='All other flags are the trainer\'s own, such as --config.seed=1; '
-      'python -m experiments.EXPERIMENT.train --help shows them.',
-      allow_abbrev=False,
-      formatter_class=argparse.RawDescriptionHelpFormatter,
+    prog=f'python -m launch.{launcher}',
+    description=description,
+    epilog="All other flags are the trainer's own, such as --config.seed=1; "
+    'python -m experiments.EXPERIMENT.train --help shows them.',
+    allow_abbrev=False,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
   )
-  result.add_argument(
-      'experiment', help=f'one of {", ".join(experiments())}'
-  )
+  result.add_argument('experiment', help=f'one of {", ".join(experiments())}')
   result.add_argument('--preset', help='which settings of its sweep.py')
   result.add_argument(
-      '--sweep', help='several runs: which of the SWEEPS of its sweep.py'
+    '--sweep', help='several runs: which of the SWEEPS of its sweep.py'
   )
   result.add_argument(
-      '--workdir',
-      help='folder of the run, of all runs for a sweep (default: '
-      'runs/EXPERIMENT-PRESET or runs/EXPERIMENT-SWEEP)',
+    '--workdir',
+    help='folder of the run, of all runs for a sweep (default: '
+    'runs/EXPERIMENT-PRESET or runs/EXPERIMENT-SWEEP)',
   )
   result.add_argument(
-      '--max_restarts',
-      type=number('max_restarts', 0),
-      default=3,
-      help='crashes that a run may recover from (default: 3)',
+    '--max_restarts',
+    type=number('max_restarts', 0),
+    default=3,
+    help='crashes that a run may recover from (default: 3)',
   )
   result.add_argument(
-      '--dry_run',
-      action='store_true',
-      help='print what would be run, exactly, and end',
+    '--dry_run',
+    action='store_true',
+    help='print what would be run, exactly, and end',
   )
   return result
 
 
 def parse(
-    parser_: argparse.ArgumentParser, arguments: Sequence[str] | None
+  parser_: argparse.ArgumentParser, arguments: Sequence[str] | None
 ) -> tuple[argparse.Namespace, list[Run]]:
   """The launcher's options, and the runs that are asked for.
 
@@ -98,36 +96,36 @@ def parse(
       fail(f'every argument after the experiment is a flag; got {flag!r}')
   if options.experiment not in experiments():
     fail(
-        f'there is no experiment {options.experiment!r}; there are: '
-        f'{", ".join(experiments())}'
+      f'there is no experiment {options.experiment!r}; there are: '
+      f'{", ".join(experiments())}'
     )
   sweep_file = runpy.run_path(
-      str(ROOT / 'experiments' / options.experiment / 'sweep.py')
+    str(ROOT / 'experiments' / options.experiment / 'sweep.py')
   )
   _check_known('preset', options.preset, sweep_file['PRESETS'])
   _check_known('sweep', options.sweep, sweep_file['SWEEPS'])
   if not options.sweep:
     own = [
-        f'--{name}={value}'
-        for name in ('preset', 'workdir')
-        if (value := getattr(options, name)) is not None
+      f'--{name}={value}'
+      for name in ('preset', 'workdir')
+      if (value := getattr(options, name)) is not None
     ]
     return options, [Run(options.experiment, '', (*own, *flags))]
   if options.preset:
     fail('a sweep chooses the presets of its runs; leave out --preset')
   parent = options.workdir or f'runs/{options.experiment}-{options.sweep}'
   return options, [
-      Run(
-          options.experiment,
-          name,
-          (
-              *(f'--{flag}={value}' for flag, value in chosen.items()),
-              f'--workdir={parent}/{name}',
-              *flags,
-          ),
-          f'{parent}/{name}',
-      )
-      for name, chosen in sweep_file['SWEEPS'][options.sweep].items()
+    Run(
+      options.experiment,
+      name,
+      (
+        *(f'--{flag}={value}' for flag, value in chosen.items()),
+        f'--workdir={parent}/{name}',
+        *flags,
+      ),
+      f'{parent}/{name}',
+    )
+    for name, chosen in sweep_file['SWEEPS'][options.sweep].items()
   ]
 
 
@@ -135,9 +133,7 @@ def experiments() -> list[str]:
   """The experiments there are, by name."""
   pages = (ROOT / 'experiments').glob('*/train.py')
   return sorted(
-      page.parent.name
-      for page in pages
-      if (page.parent / 'sweep.py').exists()
+    page.parent.name for page in pages if (page.parent / 'sweep.py').exists()
   )
 
 

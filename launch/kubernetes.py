@@ -52,16 +52,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
   # Not `apply`: of a run that has ended it would say "unchanged", and start
   # nothing.
   return subprocess.run(
-      ['kubectl', 'create', '--filename=-'], input=text, text=True, check=False
+    ['kubectl', 'create', '--filename=-'], input=text, text=True, check=False
   ).returncode
 
 
 def manifests(options: argparse.Namespace, runs: Sequence[job.Run]) -> str:
   """What kubectl reads: the objects of each run."""
   return '---\n'.join(
-      '\n'.join(_yaml(manifest)) + '\n'
-      for run in runs
-      for manifest in _objects(options, run)
+    '\n'.join(_yaml(manifest)) + '\n'
+    for run in runs
+    for manifest in _objects(options, run)
   )
 
 
@@ -79,7 +79,7 @@ def _objects(options: argparse.Namespace, run: job.Run) -> list[_Manifest]:
 
 
 def _job_set(
-    options: argparse.Namespace, run: job.Run, metadata: _Manifest
+  options: argparse.Namespace, run: job.Run, metadata: _Manifest
 ) -> _Manifest:
   """A crash of one pod takes the others with it, so each counts once for all.
 
@@ -92,37 +92,37 @@ def _job_set(
     metadata['annotations'] = {key: 'cloud.google.com/gke-nodepool'}
   name = metadata['name']
   return {
-      'apiVersion': 'jobset.x-k8s.io/v1alpha2',
-      'kind': 'JobSet',
-      'metadata': metadata,
-      'spec': {
-          'failurePolicy': {
-              'maxRestarts': options.max_restarts,
-              'rules': [
-                  {
-                      'name': 'over',
-                      'action': 'FailJobSet',
-                      'onJobFailureReasons': ['PodFailurePolicy'],
-                  }
-              ],
-          },
-          'replicatedJobs': [
-              {
-                  'name': 'host',
-                  'template': {
-                      'spec': {
-                          'backoffLimit': 0,
-                          **_pods(options, run, f'{name}-host-0-0.{name}'),
-                      }
-                  },
-              }
-          ],
+    'apiVersion': 'jobset.x-k8s.io/v1alpha2',
+    'kind': 'JobSet',
+    'metadata': metadata,
+    'spec': {
+      'failurePolicy': {
+        'maxRestarts': options.max_restarts,
+        'rules': [
+          {
+            'name': 'over',
+            'action': 'FailJobSet',
+            'onJobFailureReasons': ['PodFailurePolicy'],
+          }
+        ],
       },
+      'replicatedJobs': [
+        {
+          'name': 'host',
+          'template': {
+            'spec': {
+              'backoffLimit': 0,
+              **_pods(options, run, f'{name}-host-0-0.{name}'),
+            }
+          },
+        }
+      ],
+    },
   }
 
 
 def _job(
-    options: argparse.Namespace, run: job.Run, metadata: _Manifest
+  options: argparse.Namespace, run: job.Run, metadata: _Manifest
 ) -> list[_Manifest]:
   """A Job, and where it has several pods the Service that gives them names.
 
@@ -133,33 +133,33 @@ def _job(
   name = metadata['name']
   pods = _pods(options, run, f'{name}-0.{name}')
   result = {
-      'apiVersion': 'batch/v1',
-      'kind': 'Job',
-      'metadata': metadata,
-      'spec': {
-          'backoffLimitPerIndex': options.max_restarts,
-          'maxFailedIndexes': 0,
-          **pods,
-      },
+    'apiVersion': 'batch/v1',
+    'kind': 'Job',
+    'metadata': metadata,
+    'spec': {
+      'backoffLimitPerIndex': options.max_restarts,
+      'maxFailedIndexes': 0,
+      **pods,
+    },
   }
   if _hosts(options) == 1:
     return [result]
   pods['template']['spec']['subdomain'] = name
   service = {
-      'apiVersion': 'v1',
-      'kind': 'Service',
-      'metadata': metadata,
-      'spec': {
-          'clusterIP': 'None',
-          'publishNotReadyAddresses': True,
-          'selector': {'batch.kubernetes.io/job-name': name},
-      },
+    'apiVersion': 'v1',
+    'kind': 'Service',
+    'metadata': metadata,
+    'spec': {
+      'clusterIP': 'None',
+      'publishNotReadyAddresses': True,
+      'selector': {'batch.kubernetes.io/job-name': name},
+    },
   }
   return [service, result]
 
 
 def _pods(
-    options: argparse.Namespace, run: job.Run, first_host: str
+  options: argparse.Namespace, run: job.Run, first_host: str
 ) -> _Manifest:
   """The part of a Job that does not depend on who restarts it.
 
@@ -170,18 +170,19 @@ def _pods(
   """
   hosts = _hosts(options)
   command = [
-      # Kubernetes replaces $(NAME), and reads $$ as $.
-      word.replace('$', '$$') for word in run.command('python')
+    # Kubernetes replaces $(NAME), and reads $$ as $.
+    word.replace('$', '$$')
+    for word in run.command('python')
   ] + _place(options, first_host)
   container = {
-      'name': 'trainer',
-      'image': options.image,
-      'command': command,
-      'workingDir': _VOLUME,
-      'volumeMounts': [{'name': 'claim', 'mountPath': _VOLUME}],
+    'name': 'trainer',
+    'image': options.image,
+    'command': command,
+    'workingDir': _VOLUME,
+    'volumeMounts': [{'name': 'claim', 'mountPath': _VOLUME}],
   }
   volumes = [
-      {'name': 'claim', 'persistentVolumeClaim': {'claimName': options.claim}}
+    {'name': 'claim', 'persistentVolumeClaim': {'claimName': options.claim}}
   ]
   if options.tpu:
     # TPUs are devices, which may be root's; an image for them needs no other.
@@ -193,22 +194,22 @@ def _pods(
   else:
     settings = (setting.partition('=') for setting in job.large_pages())
     container['env'] = [
-        {'name': name, 'value': value} for name, _, value in settings
+      {'name': name, 'value': value} for name, _, value in settings
     ]
   if limits := _limits(options):
     container['resources'] = {'limits': limits}
   pod = {
-      'restartPolicy': 'Never',
-      'terminationGracePeriodSeconds': options.grace,
-      # Pods learn from their command which they are, and ask the cluster for
-      # nothing.
-      'automountServiceAccountToken': False,
-      'securityContext': {
-          'fsGroup': GROUP,
-          'fsGroupChangePolicy': 'OnRootMismatch',
-      },
-      'containers': [container],
-      'volumes': volumes,
+    'restartPolicy': 'Never',
+    'terminationGracePeriodSeconds': options.grace,
+    # Pods learn from their command which they are, and ask the cluster for
+    # nothing.
+    'automountServiceAccountToken': False,
+    'securityContext': {
+      'fsGroup': GROUP,
+      'fsGroupChangePolicy': 'OnRootMismatch',
+    },
+    'containers': [container],
+    'volumes': volumes,
   }
   if options.service_account:
     pod['serviceAccountName'] = options.service_account
@@ -217,22 +218,20 @@ def _pods(
   if tolerations := _tolerations(options):
     pod['tolerations'] = tolerations
   return {
-      'completions': hosts,
-      'parallelism': hosts,
-      'completionMode': 'Indexed',
-      'podFailurePolicy': {
-          'rules': [
-              _on_exit('FailJob', job.DIVERGED, job.CONFIGURATION_ERROR),
-              _on_exit('Ignore', job.PREEMPTED),
-              {
-                  'action': 'Ignore',
-                  'onPodConditions': [
-                      {'type': 'DisruptionTarget', 'status': 'True'}
-                  ],
-              },
-          ]
-      },
-      'template': {'spec': pod},
+    'completions': hosts,
+    'parallelism': hosts,
+    'completionMode': 'Indexed',
+    'podFailurePolicy': {
+      'rules': [
+        _on_exit('FailJob', job.DIVERGED, job.CONFIGURATION_ERROR),
+        _on_exit('Ignore', job.PREEMPTED),
+        {
+          'action': 'Ignore',
+          'onPodConditions': [{'type': 'DisruptionTarget', 'status': 'True'}],
+        },
+      ]
+    },
+    'template': {'spec': pod},
   }
 
 
@@ -247,20 +246,20 @@ def _place(options: argparse.Namespace, first_host: str) -> list[str]:
   if _hosts(options) == 1:
     return ['--cluster=none']
   return [
-      f'--coordinator_address={first_host}:{_PORT}',
-      f'--num_processes={_hosts(options)}',
-      '--process_id=$(JOB_COMPLETION_INDEX)',
+    f'--coordinator_address={first_host}:{_PORT}',
+    f'--num_processes={_hosts(options)}',
+    '--process_id=$(JOB_COMPLETION_INDEX)',
   ]
 
 
 def _on_exit(action: str, *codes: int) -> _Manifest:
   return {
-      'action': action,
-      'onExitCodes': {
-          'containerName': 'trainer',
-          'operator': 'In',
-          'values': sorted(codes),
-      },
+    'action': action,
+    'onExitCodes': {
+      'containerName': 'trainer',
+      'operator': 'In',
+      'values': sorted(codes),
+    },
   }
 
 
@@ -300,30 +299,30 @@ def _node_selector(options: argparse.Namespace) -> dict[str, str]:
 def _tolerations(options: argparse.Namespace) -> list[_Manifest]:
   """Such nodes usually refuse pods that do not say that they mean them."""
   keys = {
-      'google.com/tpu': options.tpu,
-      'nvidia.com/gpu': options.gpus,
-      'cloud.google.com/gke-spot': options.spot,
+    'google.com/tpu': options.tpu,
+    'nvidia.com/gpu': options.gpus,
+    'cloud.google.com/gke-spot': options.spot,
   }
   return [
-      {'key': key, 'operator': 'Exists', 'effect': 'NoSchedule'}
-      for key, asked in keys.items()
-      if asked
+    {'key': key, 'operator': 'Exists', 'effect': 'NoSchedule'}
+    for key, asked in keys.items()
+    if asked
   ]
 
 
 def _name(options: argparse.Namespace, run: job.Run) -> str:
   """Of the run's objects: letters, digits and dashes, and not too many."""
   base = options.name or '_'.join(
-      part
-      for part in (options.experiment, options.preset or options.sweep)
-      if part
+    part
+    for part in (options.experiment, options.preset or options.sweep)
+    if part
   )
   full = f'{base}_{run.name}' if run.name else base
   name = re.sub('[^a-z0-9]+', '-', full.lower()).strip('-')
   if name == full.replace('_', '-') and len(name) <= _MOST_LETTERS:
     return name
   digest = hashlib.sha256(full.encode()).hexdigest()[:8]
-  return f'{name[:_MOST_LETTERS - 9].rstrip("-")}-{digest}'
+  return f'{name[: _MOST_LETTERS - 9].rstrip("-")}-{digest}'
 
 
 def _yaml(value: Any) -> list[str]:
@@ -350,106 +349,106 @@ def _check(options: argparse.Namespace) -> None:
   if options.tpu:
     if options.tpu not in resources.TPUS:
       job.fail(
-          f'there is no TPU {options.tpu!r}; there are: '
-          f'{", ".join(resources.TPUS)}'
+        f'there is no TPU {options.tpu!r}; there are: '
+        f'{", ".join(resources.TPUS)}'
       )
     if options.gpus or options.gpu_type or options.nodes:
       job.fail(
-          f'--tpu={options.tpu} says how many hosts there are and what they '
-          'have; leave out --nodes, --gpus and --gpu_type'
+        f'--tpu={options.tpu} says how many hosts there are and what they '
+        'have; leave out --nodes, --gpus and --gpu_type'
       )
   if options.gpu_type and not options.gpus:
     job.fail(f'--gpu_type={options.gpu_type} needs --gpus, those of a pod')
   workdir = pathlib.PurePosixPath(_VOLUME, options.workdir or '')
   if not workdir.is_relative_to(_VOLUME) or '..' in workdir.parts:
     job.fail(
-        f'--workdir={options.workdir} is lost with its pod; give one below '
-        f'{_VOLUME}, where the claim is, or a relative one'
+      f'--workdir={options.workdir} is lost with its pod; give one below '
+      f'{_VOLUME}, where the claim is, or a relative one'
     )
 
 
 def _parser() -> argparse.ArgumentParser:
   parser = job.parser('kubernetes', __doc__ or '')
   parser.add_argument(
-      '--image', required=True, help='as docker push was given it'
+    '--image', required=True, help='as docker push was given it'
   )
   parser.add_argument(
-      '--claim',
-      type=_label('claim'),
-      required=True,
-      help='PersistentVolumeClaim that relative workdirs are on; '
-      'ReadWriteMany for several pods',
+    '--claim',
+    type=_label('claim'),
+    required=True,
+    help='PersistentVolumeClaim that relative workdirs are on; '
+    'ReadWriteMany for several pods',
   )
   parser.add_argument('--tpu', metavar='TYPE', help='a slice, such as v5e-256')
   parser.add_argument(
-      '--nodes',
-      type=job.number('nodes', 1),
-      help='pods of a run without --tpu (default: 1)',
+    '--nodes',
+    type=job.number('nodes', 1),
+    help='pods of a run without --tpu (default: 1)',
   )
   parser.add_argument(
-      '--gpus', type=job.number('gpus', 1), help='of each pod (default: none)'
+    '--gpus', type=job.number('gpus', 1), help='of each pod (default: none)'
   )
   parser.add_argument(
-      '--gpu_type', help="GKE's name, such as nvidia-h100-80gb (default: any)"
+    '--gpu_type', help="GKE's name, such as nvidia-h100-80gb (default: any)"
   )
   parser.add_argument(
-      '--cpus', type=job.number('cpus', 1), help='cores of each pod'
+    '--cpus', type=job.number('cpus', 1), help='cores of each pod'
   )
   parser.add_argument(
-      '--memory',
-      type=_matching('memory', r'[1-9]\d*[KMGT]i', 'a size such as 64Gi'),
-      help='of each pod, such as 64Gi',
+    '--memory',
+    type=_matching('memory', r'[1-9]\d*[KMGT]i', 'a size such as 64Gi'),
+    help='of each pod, such as 64Gi',
   )
   parser.add_argument(
-      '--spot',
-      action='store_true',
-      help="on GKE's spot nodes, which give 15 s for saving unless set up "
-      'otherwise',
+    '--spot',
+    action='store_true',
+    help="on GKE's spot nodes, which give 15 s for saving unless set up "
+    'otherwise',
   )
   parser.add_argument(
-      '--node_selector',
-      type=_node_label,
-      action='append',
-      default=[],
-      metavar='LABEL=VALUE',
-      help='of the nodes to run on; may be given several times',
+    '--node_selector',
+    type=_node_label,
+    action='append',
+    default=[],
+    metavar='LABEL=VALUE',
+    help='of the nodes to run on; may be given several times',
   )
   parser.add_argument(
-      '--kind',
-      choices=('jobset', 'job'),
-      default='jobset',
-      help='job: for a cluster without JobSets (default: jobset)',
+    '--kind',
+    choices=('jobset', 'job'),
+    default='jobset',
+    help='job: for a cluster without JobSets (default: jobset)',
   )
   parser.add_argument('--namespace', type=_label('namespace'))
   parser.add_argument(
-      '--name',
-      type=_label('name'),
-      help='of the JobSet, in front of the run for a sweep (default: the '
-      'experiment and its preset or sweep)',
+    '--name',
+    type=_label('name'),
+    help='of the JobSet, in front of the run for a sweep (default: the '
+    'experiment and its preset or sweep)',
   )
   parser.add_argument(
-      '--service_account',
-      type=_label('service_account'),
-      help='what the pods act as, to write to a bucket for example; must be '
-      "there (default: the namespace's)",
+    '--service_account',
+    type=_label('service_account'),
+    help='what the pods act as, to write to a bucket for example; must be '
+    "there (default: the namespace's)",
   )
   parser.add_argument(
-      '--queue', type=_label('queue'), help='LocalQueue of Kueue'
+    '--queue', type=_label('queue'), help='LocalQueue of Kueue'
   )
   parser.add_argument(
-      '--grace',
-      type=job.number('grace', 1),
-      default=120,
-      help='seconds for saving when a pod has to go (default: 120)',
+    '--grace',
+    type=job.number('grace', 1),
+    default=120,
+    help='seconds for saving when a pod has to go (default: 120)',
   )
   return parser
 
 
 def _label(flag: str) -> Callable[[str], str]:
   return _matching(
-      flag,
-      '[a-z]([a-z0-9-]{0,61}[a-z0-9])?',
-      'small letters, digits and dashes, a letter first, 63 at most',
+    flag,
+    '[a-z]([a-z0-9-]{0,61}[a-z0-9])?',
+    'small letters, digits and dashes, a letter first, 63 at most',
   )
 
 

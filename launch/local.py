@@ -41,13 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
       place = []
       if options.processes > 1:
         place = [
-            f'--coordinator_address=localhost:{port}',
-            f'--num_processes={options.processes}',
-            f'--process_id={rank}',
+          f'--coordinator_address=localhost:{port}',
+          f'--num_processes={options.processes}',
+          f'--process_id={rank}',
         ]
       result.append(
-          _bound_to(_share(gpus, share, shares), _share(cores, share, shares))
-          + run.command(python, *place)
+        _bound_to(_share(gpus, share, shares), _share(cores, share, shares))
+        + run.command(python, *place)
       )
     return result
 
@@ -67,15 +67,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
   if set_up.returncode:
     return set_up.returncode
   supervisor = processes.Supervisor(
-      [
-          processes.Task(
-              run.name, lambda slot, run=run: commands(run, slot)
-          )
-          for run in runs
-      ],
-      slots=slots,
-      max_restarts=options.max_restarts,
-      grace=options.grace,
+    [
+      processes.Task(run.name, lambda slot, run=run: commands(run, slot))
+      for run in runs
+    ],
+    slots=slots,
+    max_restarts=options.max_restarts,
+    grace=options.grace,
   )
   codes = supervisor.run()
   failed = [code for code in codes.values() if code != job.DONE]
@@ -90,28 +88,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
   parser = job.parser('local', __doc__ or '')
   parser.add_argument(
-      '--processes',
-      type=job.number('processes', 1),
-      default=1,
-      help='of each run (default: 1, which uses all GPUs or cores)',
+    '--processes',
+    type=job.number('processes', 1),
+    default=1,
+    help='of each run (default: 1, which uses all GPUs or cores)',
   )
   parser.add_argument(
-      '--parallel',
-      type=job.number('parallel', 1),
-      default=1,
-      help='runs of a sweep side by side (default: 1)',
+    '--parallel',
+    type=job.number('parallel', 1),
+    default=1,
+    help='runs of a sweep side by side (default: 1)',
   )
   parser.add_argument(
-      '--grace',
-      type=float,
-      default=30.0,
-      help='seconds for the other processes when one has failed (default: 30)',
+    '--grace',
+    type=float,
+    default=30.0,
+    help='seconds for the other processes when one has failed (default: 30)',
   )
   parser.add_argument(
-      '--port',
-      type=job.number('port', 1),
-      default=None,
-      help='of the first process, in a job of several (default: a free one)',
+    '--port',
+    type=job.number('port', 1),
+    default=None,
+    help='of the first process, in a job of several (default: a free one)',
   )
   return parser
 
@@ -119,8 +117,8 @@ def _parser() -> argparse.ArgumentParser:
 def _check_divides(num_gpus: int, shares: int) -> None:
   if num_gpus % shares and num_gpus:
     job.fail(
-        f'{num_gpus} GPUs do not divide over {shares} processes (--parallel x '
-        '--processes); choose a divisor, or hide GPUs with CUDA_VISIBLE_DEVICES'
+      f'{num_gpus} GPUs do not divide over {shares} processes (--parallel x '
+      '--processes); choose a divisor, or hide GPUs with CUDA_VISIBLE_DEVICES'
     )
 
 
@@ -153,15 +151,17 @@ def _gpus() -> list[str]:
   if visible is not None:
     # As CUDA does: what follows a name that is none, such as -1, is not seen.
     return list(
-        itertools.takewhile(
-            lambda name: name and not name.startswith('-'), visible.split(',')
-        )
+      itertools.takewhile(
+        lambda name: name and not name.startswith('-'), visible.split(',')
+      )
     )
   if not shutil.which('nvidia-smi'):
     return []
   listed = subprocess.run(
-      ['nvidia-smi', '--query-gpu=index', '--format=csv,noheader'],
-      capture_output=True, text=True, check=False,
+    ['nvidia-smi', '--query-gpu=index', '--format=csv,noheader'],
+    capture_output=True,
+    text=True,
+    check=False,
   )
   return listed.stdout.split() if listed.returncode == 0 else []
 

@@ -56,12 +56,12 @@ class Supervisor:
   """
 
   def __init__(
-      self,
-      tasks: Sequence[Task],
-      *,
-      slots: int,
-      max_restarts: int,
-      grace: float,
+    self,
+    tasks: Sequence[Task],
+    *,
+    slots: int,
+    max_restarts: int,
+    grace: float,
   ):
     """Starts nothing yet.
 
@@ -139,14 +139,14 @@ class Supervisor:
     task.crashes += 1
     if task.crashes > self._max_restarts:
       job.say(
-          f'{name}ended with {describe(code)}; not started again after '
-          f'{self._max_restarts} restarts'
+        f'{name}ended with {describe(code)}; not started again after '
+        f'{self._max_restarts} restarts'
       )
       return None
     pause = min(2.0 ** (task.crashes - 1), _LONGEST_PAUSE)
     job.say(
-        f'{name}ended with {describe(code)}; restart {task.crashes} of '
-        f'{self._max_restarts} in {pause:g} s'
+      f'{name}ended with {describe(code)}; restart {task.crashes} of '
+      f'{self._max_restarts} in {pause:g} s'
     )
     return pause
 
@@ -166,7 +166,7 @@ class Group:
   """The processes of one attempt."""
 
   def __init__(
-      self, name: str, commands: Sequence[Sequence[str]], grace: float
+    self, name: str, commands: Sequence[Sequence[str]], grace: float
   ):
     """Starts one process for each command.
 
@@ -184,19 +184,19 @@ class Group:
     plain = not name and len(commands) == 1
     for rank, command in enumerate(commands):
       process = subprocess.Popen(
-          command,
-          stdin=subprocess.DEVNULL,
-          stdout=None if plain else subprocess.PIPE,
-          stderr=None if plain else subprocess.STDOUT,
-          # Of its own, so that Ctrl-C reaches the launcher alone.
-          start_new_session=True,
-          preexec_fn=_stop_with_parent,
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=None if plain else subprocess.PIPE,
+        stderr=None if plain else subprocess.STDOUT,
+        # Of its own, so that Ctrl-C reaches the launcher alone.
+        start_new_session=True,
+        preexec_fn=_stop_with_parent,
       )
       self._processes.append(process)
       if not plain:
         prefix = f'[{name} {rank}] ' if name else f'[{rank}] '
         reader = threading.Thread(
-            target=_copy, args=(prefix, process.stdout), daemon=True
+          target=_copy, args=(prefix, process.stdout), daemon=True
         )
         reader.start()
         self._readers.append(reader)
@@ -269,10 +269,10 @@ def _stop_with_parent() -> None:
 def describe(code: int) -> str:
   """An exit code with its meaning."""
   names = {
-      job.PREEMPTED: 'preempted',
-      job.DIVERGED: 'diverged',
-      job.CONFIGURATION_ERROR: 'configuration error',
-      job.DONE: 'done',
+    job.PREEMPTED: 'preempted',
+    job.DIVERGED: 'diverged',
+    job.CONFIGURATION_ERROR: 'configuration error',
+    job.DONE: 'done',
   }
   number = -code if code < 0 else code - 128
   if code < 0 or code > 128:

@@ -36,18 +36,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
   if options.gpus_per_node:
     environment.setdefault('ACCELERATOR', 'cuda12')
   set_up = subprocess.run(
-      [job.ROOT / 'launch/setup.sh'], env=environment, check=False
+    [job.ROOT / 'launch/setup.sh'], env=environment, check=False
   )
   if set_up.returncode:
     return set_up.returncode
   pathlib.Path(_LOGS).mkdir(parents=True, exist_ok=True)
   return subprocess.run(
-      ['sbatch'], input=text, text=True, check=False
+    ['sbatch'], input=text, text=True, check=False
   ).returncode
 
 
 def script(
-    options: argparse.Namespace, runs: Sequence[job.Run], folder: pathlib.Path
+  options: argparse.Namespace, runs: Sequence[job.Run], folder: pathlib.Path
 ) -> str:
   """What sbatch reads: one job, or one array with a task for each run.
 
@@ -59,50 +59,50 @@ def script(
   python = str(job.ROOT / '.venv/bin/python')
   lines = ['#!/usr/bin/env bash', *_directives(options, runs, folder)]
   lines += [
-      '',
-      'set -u',
-      f'cd {job.shell([str(folder)])} || exit {job.CONFIGURATION_ERROR}',
-      f'export PYTHONPATH={job.shell([str(job.ROOT)])}',
-      *(f'export {job.shell([words])}' for words in job.large_pages()),
+    '',
+    'set -u',
+    f'cd {job.shell([str(folder)])} || exit {job.CONFIGURATION_ERROR}',
+    f'export PYTHONPATH={job.shell([str(job.ROOT)])}',
+    *(f'export {job.shell([words])}' for words in job.large_pages()),
   ]
   if options.cpus_per_task:
     # srun does not take it from the job.
     lines.append(f'export SRUN_CPUS_PER_TASK={options.cpus_per_task}')
   lines += [
-      '',
-      'case ${SLURM_ARRAY_TASK_ID:-0} in',
+    '',
+    'case ${SLURM_ARRAY_TASK_ID:-0} in',
   ]
   for index, run in enumerate(runs):
     command = job.shell(run.command(python))
     lines += [f'  {index})', f'    run=({command})', '    ;;']
   body = _BODY.format(
-      max_restarts=options.max_restarts,
-      logs=_LOGS,
-      preempted=job.PREEMPTED,
-      over=f'{job.DONE} | {job.DIVERGED} | {job.CONFIGURATION_ERROR}',
+    max_restarts=options.max_restarts,
+    logs=_LOGS,
+    preempted=job.PREEMPTED,
+    over=f'{job.DONE} | {job.DIVERGED} | {job.CONFIGURATION_ERROR}',
   )
   lines += ['esac', '', body]
   return '\n'.join(lines)
 
 
 def _directives(
-    options: argparse.Namespace, runs: Sequence[job.Run], folder: pathlib.Path
+  options: argparse.Namespace, runs: Sequence[job.Run], folder: pathlib.Path
 ) -> list[str]:
   tasks = options.processes_per_node or max(1, options.gpus_per_node)
   array = len(runs) > 1
   asked = {
-      'job-name': options.experiment,
-      'nodes': options.nodes,
-      'ntasks-per-node': tasks,
-      'cpus-per-task': options.cpus_per_task,
-      'gpus-per-node': options.gpus_per_node,
-      'time': options.time,
-      'partition': options.partition,
-      'account': options.account,
-      'output': folder / _LOGS / ('%x-%A_%a.log' if array else '%x-%j.log'),
-      'open-mode': 'append',
-      # To the tasks only: the script must be there to see how they end.
-      'signal': f'TERM@{options.grace}',
+    'job-name': options.experiment,
+    'nodes': options.nodes,
+    'ntasks-per-node': tasks,
+    'cpus-per-task': options.cpus_per_task,
+    'gpus-per-node': options.gpus_per_node,
+    'time': options.time,
+    'partition': options.partition,
+    'account': options.account,
+    'output': folder / _LOGS / ('%x-%A_%a.log' if array else '%x-%j.log'),
+    'open-mode': 'append',
+    # To the tasks only: the script must be there to see how they end.
+    'signal': f'TERM@{options.grace}',
   }
   if array:
     side_by_side = f'%{options.parallel}' if options.parallel else ''
@@ -153,44 +153,44 @@ exit "$code"
 def _parser() -> argparse.ArgumentParser:
   parser = job.parser('slurm', __doc__ or '')
   parser.add_argument(
-      '--nodes', type=job.number('nodes', 1), default=1, help='default: 1'
+    '--nodes', type=job.number('nodes', 1), default=1, help='default: 1'
   )
   parser.add_argument(
-      '--gpus_per_node',
-      type=job.number('gpus_per_node', 0),
-      default=0,
-      help='default: 0, the CPU',
+    '--gpus_per_node',
+    type=job.number('gpus_per_node', 0),
+    default=0,
+    help='default: 0, the CPU',
   )
   parser.add_argument(
-      '--processes_per_node',
-      type=job.number('processes_per_node', 1),
-      help='they divide the GPUs of a node (default: one for each GPU, or one)',
+    '--processes_per_node',
+    type=job.number('processes_per_node', 1),
+    help='they divide the GPUs of a node (default: one for each GPU, or one)',
   )
   parser.add_argument(
-      '--cpus_per_task',
-      type=job.number('cpus_per_task', 1),
-      help='cores of a process',
+    '--cpus_per_task',
+    type=job.number('cpus_per_task', 1),
+    help='cores of a process',
   )
   parser.add_argument('--time', help="as sbatch's, such as 1-00:00:00")
   parser.add_argument('--partition', help="as sbatch's")
   parser.add_argument('--account', help="as sbatch's")
   parser.add_argument(
-      '--sbatch',
-      action='append',
-      default=[],
-      metavar='FLAG',
-      help='any other flag of sbatch, as in --sbatch=--constraint=a100',
+    '--sbatch',
+    action='append',
+    default=[],
+    metavar='FLAG',
+    help='any other flag of sbatch, as in --sbatch=--constraint=a100',
   )
   parser.add_argument(
-      '--parallel',
-      type=job.number('parallel', 1),
-      help='runs of a sweep side by side at most (default: all)',
+    '--parallel',
+    type=job.number('parallel', 1),
+    help='runs of a sweep side by side at most (default: all)',
   )
   parser.add_argument(
-      '--grace',
-      type=job.number('grace', 1),
-      default=120,
-      help='seconds before the time limit for saving (default: 120)',
+    '--grace',
+    type=job.number('grace', 1),
+    default=120,
+    help='seconds before the time limit for saving (default: 120)',
   )
   return parser
 

@@ -27,6 +27,7 @@ main() {
     exec .venv/bin/python -m pytest "$@"
   fi
 
+  section format .venv/bin/python -m ruff format --check
   section lint .venv/bin/python -m ruff check
   section types .venv/bin/python -m pyright --pythonpath .venv/bin/python
   section tests .venv/bin/python -m pytest -q -n 2 -m "not ($slow)"

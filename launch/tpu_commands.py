@@ -54,7 +54,7 @@ class Gcloud:
   def send(self) -> list[str]:
     """Copies the packed checkout to all workers."""
     return self._scp(
-        self.archive, f'{self.name}:rmc_jax.tar.gz', '--worker=all'
+      self.archive, f'{self.name}:rmc_jax.tar.gz', '--worker=all'
     )
 
   def install(self) -> list[str]:
@@ -67,14 +67,14 @@ class Gcloud:
     bucket = self.options.bucket
     mount = _MOUNT.format(bucket=job.shell([bucket])) if bucket else _FOLDER
     return self._ssh(
-        _TRAIN.format(
-            attempt=attempt,
-            mount=mount,
-            preempted=job.PREEMPTED,
-            error=job.CONFIGURATION_ERROR,
-            # Without the name of the Python, which differs by worker.
-            command=job.shell(run.command('')[1:]),
-        )
+      _TRAIN.format(
+        attempt=attempt,
+        mount=mount,
+        preempted=job.PREEMPTED,
+        error=job.CONFIGURATION_ERROR,
+        # Without the name of the Python, which differs by worker.
+        command=job.shell(run.command('')[1:]),
+      )
     )
 
   def signal(self, name: str) -> list[str]:
@@ -98,7 +98,7 @@ class Gcloud:
   def _ssh(self, script: str) -> list[str]:
     patience = [f'--ssh-flag={flag}' for flag in _PATIENCE]
     return self._tpus(
-        'tpu-vm', 'ssh', '--worker=all', *patience, f'--command={script}'
+      'tpu-vm', 'ssh', '--worker=all', *patience, f'--command={script}'
     )
 
   def _scp(self, source: str, target: str, flag: str) -> list[str]:

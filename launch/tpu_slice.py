@@ -165,8 +165,8 @@ class Slice:
     there = spec['node'].get('acceleratorType')
     if there != self._gcloud.accelerator_type:
       job.fail(
-          f'{self._gcloud.name} is there and is {there}, not '
-          f'{self._gcloud.accelerator_type}; choose another --name'
+        f'{self._gcloud.name} is there and is {there}, not '
+        f'{self._gcloud.accelerator_type}; choose another --name'
       )
     return shown['state']['state']
 
@@ -181,7 +181,7 @@ class Slice:
   def _look(self, command: Sequence[str]) -> dict | None:
     """What a describe says: {} of what is not there, None if it fails."""
     with _start(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+      command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
       out, error = process.communicate()
     if process.returncode == 0:
@@ -264,8 +264,8 @@ class Slice:
 
   def _say_what_is_left(self) -> None:
     job.say(
-        f'{self._gcloud.name} may be there still and cost money; to delete it: '
-        f'{job.shell(self._gcloud.delete())}'
+      f'{self._gcloud.name} may be there still and cost money; to delete it: '
+      f'{job.shell(self._gcloud.delete())}'
     )
 
   def _call(self, command: Sequence[str], patient: bool = False) -> int:
@@ -306,7 +306,7 @@ class _Follower:
     self.codes: dict[str, int] = {}
     self._command = command
     self._ended = re.compile(
-        rf'rmc_jax: attempt {attempt} on (\S+) ended with (\d+)\s*'
+      rf'rmc_jax: attempt {attempt} on (\S+) ended with (\d+)\s*'
     )
     self.connect()
 
@@ -344,7 +344,7 @@ class _Follower:
 def _start(command: Sequence[str], **streams) -> subprocess.Popen:
   # A session of its own, so that Ctrl-C reaches the launcher alone.
   return subprocess.Popen(
-      command, stdin=subprocess.DEVNULL, start_new_session=True, **streams
+    command, stdin=subprocess.DEVNULL, start_new_session=True, **streams
   )
 
 

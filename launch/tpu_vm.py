@@ -41,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return job.DONE
   if not shutil.which('gcloud'):
     job.fail(
-        'there is no gcloud here; install the Google Cloud CLI '
-        '(cloud.google.com/sdk/docs/install) and log in: gcloud auth login'
+      'there is no gcloud here; install the Google Cloud CLI '
+      '(cloud.google.com/sdk/docs/install) and log in: gcloud auth login'
     )
   if options.bucket:
     _check_bucket(gcloud)
@@ -53,9 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   return next((code for code in codes.values() if code != job.DONE), job.DONE)
 
 
-def plan(
-    gcloud: tpu_commands.Gcloud, runs: Sequence[job.Run]
-) -> Iterator[str]:
+def plan(gcloud: tpu_commands.Gcloud, runs: Sequence[job.Run]) -> Iterator[str]:
   """What a run without accidents does, line by line."""
   options = gcloud.options
   often = f'every {tpu_slice.POLL_SECONDS:g} s'
@@ -90,15 +88,14 @@ def _check(options: argparse.Namespace, runs: Sequence[job.Run]) -> None:
   """Refuses what cannot work, and fills in the name."""
   if options.tpu not in resources.TPUS:
     job.fail(
-        f'there is no --tpu={options.tpu}; there are: '
-        f'{", ".join(resources.TPUS)}'
+      f'there is no --tpu={options.tpu}; there are: {", ".join(resources.TPUS)}'
     )
   hosts = resources.TPUS[options.tpu].hosts
   if hosts > 1 and not options.bucket:
     job.fail(
-        f'{options.tpu} has {hosts} hosts, which share no disk: give '
-        '--bucket=NAME, a bucket of Cloud Storage for the folders of runs, or '
-        'choose a --tpu of one host'
+      f'{options.tpu} has {hosts} hosts, which share no disk: give '
+      '--bucket=NAME, a bucket of Cloud Storage for the folders of runs, or '
+      'choose a --tpu of one host'
     )
   for run in runs:
     for flag in run.flags:
@@ -107,8 +104,8 @@ def _check(options: argparse.Namespace, runs: Sequence[job.Run]) -> None:
       inside = path.parts[:1] == ('runs',) and '..' not in path.parts
       if name == '--workdir' and not inside:
         job.fail(
-            '--workdir is below runs/, in the bucket or on the worker; got '
-            f'{value!r}'
+          '--workdir is below runs/, in the bucket or on the worker; got '
+          f'{value!r}'
         )
   if options.name is None:
     kind = options.preset or options.sweep
@@ -116,68 +113,68 @@ def _check(options: argparse.Namespace, runs: Sequence[job.Run]) -> None:
     options.name = '-'.join(words).replace('_', '-').lower()
   if not re.fullmatch(r'[a-z]([-a-z0-9]{0,61}[a-z0-9])?', options.name):
     job.fail(
-        '--name has small letters, digits and -, at most 63, the first a '
-        f'letter and the last no -; got {options.name!r}'
+      '--name has small letters, digits and -, at most 63, the first a '
+      f'letter and the last no -; got {options.name!r}'
     )
 
 
 def _check_bucket(gcloud: tpu_commands.Gcloud) -> None:
   shown = subprocess.run(
-      gcloud.bucket(), stdout=subprocess.PIPE, text=True, check=False
+    gcloud.bucket(), stdout=subprocess.PIPE, text=True, check=False
   )
   bucket = gcloud.options.bucket
   if shown.returncode:
     job.fail(f'the bucket {bucket!r} cannot be seen; the reason is above')
   if shown.stdout.strip() != 'True':
     job.fail(
-        f'the bucket {bucket!r} has no hierarchical namespace, so its folders '
-        'cannot be renamed as a checkpoint is when it is whole; make another: '
-        'gcloud storage buckets create gs://NAME --location=REGION '
-        '--uniform-bucket-level-access --enable-hierarchical-namespace'
+      f'the bucket {bucket!r} has no hierarchical namespace, so its folders '
+      'cannot be renamed as a checkpoint is when it is whole; make another: '
+      'gcloud storage buckets create gs://NAME --location=REGION '
+      '--uniform-bucket-level-access --enable-hierarchical-namespace'
     )
 
 
 def _parser() -> argparse.ArgumentParser:
   parser = job.parser('tpu_vm', __doc__ or '')
   parser.add_argument(
-      '--tpu', required=True, help=f'one of {", ".join(resources.TPUS)}'
+    '--tpu', required=True, help=f'one of {", ".join(resources.TPUS)}'
   )
   parser.add_argument(
-      '--zone', required=True, help='one that has them, such as us-west4-a'
+    '--zone', required=True, help='one that has them, such as us-west4-a'
   )
   parser.add_argument('--project', help="default: gcloud's")
   parser.add_argument(
-      '--name',
-      help='of the slice; one that is there is used (default: '
-      'EXPERIMENT-PRESET-TPU)',
+    '--name',
+    help='of the slice; one that is there is used (default: '
+    'EXPERIMENT-PRESET-TPU)',
   )
   parser.add_argument(
-      '--bucket',
-      help='of Cloud Storage, with a hierarchical namespace: the folders of '
-      'runs are in it. Without one they are on the only host and are copied '
-      'here at the end, and lost where the machine is taken away',
+    '--bucket',
+    help='of Cloud Storage, with a hierarchical namespace: the folders of '
+    'runs are in it. Without one they are on the only host and are copied '
+    'here at the end, and lost where the machine is taken away',
   )
   parser.add_argument(
-      '--spot',
-      action='store_true',
-      help='cheaper machines, which may be taken away at any time',
+    '--spot',
+    action='store_true',
+    help='cheaper machines, which may be taken away at any time',
   )
   parser.add_argument(
-      '--keep', action='store_true', help='do not delete the slice at the end'
+    '--keep', action='store_true', help='do not delete the slice at the end'
   )
   parser.add_argument(
-      '--gcloud',
-      action='append',
-      default=[],
-      metavar='FLAG',
-      help='any other flag of gcloud compute tpus queued-resources create, as '
-      'in --gcloud=--reserved',
+    '--gcloud',
+    action='append',
+    default=[],
+    metavar='FLAG',
+    help='any other flag of gcloud compute tpus queued-resources create, as '
+    'in --gcloud=--reserved',
   )
   parser.add_argument(
-      '--grace',
-      type=float,
-      default=300.0,
-      help='seconds for the other workers when one has failed (default: 300)',
+    '--grace',
+    type=float,
+    default=300.0,
+    help='seconds for the other workers when one has failed (default: 300)',
   )
   return parser
 

@@ -6,8 +6,8 @@ from rmc_jax.unroll import unroll
 from rmc_jax.version import __version__
 
 __all__ = [
-    'PaperRelationalMemory',
-    'RelationalMemory',
-    '__version__',
-    'unroll',
+  'PaperRelationalMemory',
+  'RelationalMemory',
+  '__version__',
+  'unroll',
 ]

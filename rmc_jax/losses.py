@@ -12,7 +12,7 @@ from rmc_jax.types import Array
 
 
 def softmax_cross_entropy(
-    logits: Array, labels: Array, weights: Array | None = None
+  logits: Array, labels: Array, weights: Array | None = None
 ) -> tuple[Array, Array]:
   r"""Summed cross-entropy between softmax(logits) and the labels, in nats.
 
@@ -36,7 +36,7 @@ def softmax_cross_entropy(
   chex.assert_type(labels, int)
   chex.assert_shape(labels, logits.shape[:-1])
   losses = optax.softmax_cross_entropy_with_integer_labels(
-      logits.astype(jnp.float32), labels
+    logits.astype(jnp.float32), labels
   )  # [...]
   if weights is None:
     return losses.sum(), jnp.asarray(losses.size, jnp.float32)

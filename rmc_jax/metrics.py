@@ -20,7 +20,7 @@ SumsAndCounts: TypeAlias = Mapping[str, tuple[Any, Any]]
 
 
 def accuracy(
-    logits: Array, labels: Array, weights: Array | None = None
+  logits: Array, labels: Array, weights: Array | None = None
 ) -> tuple[Array, Array]:
   """Counts the labels that have the largest logit.
 
@@ -57,12 +57,12 @@ def merge(first: SumsAndCounts, *rest: SumsAndCounts) -> SumsAndCounts:
   for other in rest:
     if unmatched := sorted(merged.keys() ^ other.keys()):
       raise ValueError(
-          f'Metrics to be merged must have the same names; {unmatched} are '
-          'not in all of them.'
+        f'Metrics to be merged must have the same names; {unmatched} are '
+        'not in all of them.'
       )
     merged = {
-        name: (total + other[name][0], count + other[name][1])
-        for name, (total, count) in merged.items()
+      name: (total + other[name][0], count + other[name][1])
+      for name, (total, count) in merged.items()
     }
   return merged
 

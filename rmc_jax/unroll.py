@@ -16,27 +16,27 @@ from rmc_jax.types import ArrayTree
 
 # Those of jax.checkpoint_policies that are policies and not makers of them.
 REMAT_POLICIES = (
-    'everything_saveable',
-    'nothing_saveable',
-    'dots_saveable',
-    'dots_with_no_batch_dims_saveable',
+  'everything_saveable',
+  'nothing_saveable',
+  'dots_saveable',
+  'dots_with_no_batch_dims_saveable',
 )
 
 
 def unroll(
-    core: Callable[..., tuple[ArrayTree, ArrayTree]],
-    inputs: ArrayTree,
-    state: ArrayTree,
-    *,
-    time_major: bool = True,
-    treat_input_as_matrix: bool = False,
-    reset: Array | None = None,
-    lengths: Array | None = None,
-    remat: bool | str | Callable[..., Any] | None = None,
-    unroll: int = 1,
-    defer_weight_gradients: bool = True,
-    return_all_states: bool = False,
-    return_trace: bool = False,
+  core: Callable[..., tuple[ArrayTree, ArrayTree]],
+  inputs: ArrayTree,
+  state: ArrayTree,
+  *,
+  time_major: bool = True,
+  treat_input_as_matrix: bool = False,
+  reset: Array | None = None,
+  lengths: Array | None = None,
+  remat: bool | str | Callable[..., Any] | None = None,
+  unroll: int = 1,
+  defer_weight_gradients: bool = True,
+  return_all_states: bool = False,
+  return_trace: bool = False,
 ) -> tuple[ArrayTree, ArrayTree]:
   """Runs `core` over a sequence, carrying the state.
 
@@ -87,22 +87,22 @@ def unroll(
   lengths = None if lengths is None else jnp.asarray(lengths)
   projected = isinstance(core, ProjectedCore)
   for option, value in {
-      'treat_input_as_matrix': treat_input_as_matrix,
-      'return_trace': return_trace,
+    'treat_input_as_matrix': treat_input_as_matrix,
+    'return_trace': return_trace,
   }.items():
     if value and not isinstance(core, AttendingCore):
       raise ValueError(
-          f'{option}=True needs a relational memory of rmc_jax, an '
-          f'AttendingCore; {type(core).__name__} is none.'
+        f'{option}=True needs a relational memory of rmc_jax, an '
+        f'AttendingCore; {type(core).__name__} is none.'
       )
   num_steps, *batch_shape = _leading_shape(
-      core, inputs, state, time_major, reset, lengths
+    core, inputs, state, time_major, reset, lengths
   )
   if projected:
     inputs = core.flatten_inputs(
-        inputs,
-        tuple(_swap([num_steps, *batch_shape], time_major)),
-        treat_input_as_matrix,
+      inputs,
+      tuple(_swap([num_steps, *batch_shape], time_major)),
+      treat_input_as_matrix,
     )
     options = {'treat_input_as_matrix': True} if treat_input_as_matrix else {}
     inputs = core.project(inputs, **options)
@@ -125,8 +125,8 @@ def unroll(
     make_initial_state = getattr(core, 'initial_state', None)
     if make_initial_state is None:
       raise ValueError(
-          'reset needs a core with an initial_state to return to; '
-          f'{type(core).__name__} has none.'
+        'reset needs a core with an initial_state to return to; '
+        f'{type(core).__name__} has none.'
       )
     initial_state = make_initial_state(*batch_shape or (None,))
   step = functools.partial(_controlled_step, step, initial_state)
@@ -138,12 +138,12 @@ def unroll(
   if remat and not hk.running_init():  # It would sort the parameters by name.
     step = _rematerialized(step, remat)
   return hk.dynamic_unroll(
-      step,
-      xs,
-      state,
-      time_major=time_major,
-      return_all_states=return_all_states,
-      unroll=unroll,
+    step,
+    xs,
+    state,
+    time_major=time_major,
+    return_all_states=return_all_states,
+    unroll=unroll,
   )
 
 
@@ -152,8 +152,8 @@ def _leading_shape(core, inputs, state, time_major, reset, lengths):
   leaves = jax.tree.leaves(inputs)
   if not leaves or any(jnp.ndim(leaf) < 1 for leaf in leaves):
     raise ValueError(
-        'inputs must be a nest of arrays with a time axis. Got: '
-        f'{jax.tree.map(jnp.shape, inputs)}.'
+      'inputs must be a nest of arrays with a time axis. Got: '
+      f'{jax.tree.map(jnp.shape, inputs)}.'
     )
   if isinstance(core, ProjectedCore):
     batch_rank = len(core.batch_shape(state))
@@ -165,19 +165,19 @@ def _leading_shape(core, inputs, state, time_major, reset, lengths):
     batch_rank = 0 if time_major else 1
   if batch_rank not in (0, 1):
     raise ValueError(
-        'reset must be [T, B] or, unbatched, [T], and lengths [B] or (). '
-        f'Got shapes {_shape(reset)} and {_shape(lengths)}.'
+      'reset must be [T, B] or, unbatched, [T], and lengths [B] or (). '
+      f'Got shapes {_shape(reset)} and {_shape(lengths)}.'
     )
   if not time_major and batch_rank == 0:
     raise ValueError(
-        'time_major=False needs a batch axis before the time axis, but the '
-        'state is unbatched.'
+      'time_major=False needs a batch axis before the time axis, but the '
+      'state is unbatched.'
     )
   shapes = {jnp.shape(leaf)[: 1 + batch_rank] for leaf in leaves}
   if len(shapes) > 1 or any(len(shape) < 1 + batch_rank for shape in shapes):
     raise ValueError(
-        'All inputs must begin with the same time and batch axes. Got: '
-        f'{sorted(shapes)}.'
+      'All inputs must begin with the same time and batch axes. Got: '
+      f'{sorted(shapes)}.'
     )
   (leading,) = shapes
   _check_option('reset', reset, leading, jnp.bool_, 'reset.astype(bool)')
@@ -185,8 +185,8 @@ def _leading_shape(core, inputs, state, time_major, reset, lengths):
   _check_option('lengths', lengths, leading[1:], jnp.integer, 'integers')
   if isinstance(core, ProjectedCore) and leading[1:] != core.batch_shape(state):
     raise ValueError(
-        f'The inputs have time and batch axes {leading}, but the state has '
-        f'batch axes {core.batch_shape(state)}.'
+      f'The inputs have time and batch axes {leading}, but the state has '
+      f'batch axes {core.batch_shape(state)}.'
     )
   return leading
 
@@ -197,13 +197,11 @@ def _check_option(name, value, shape, dtype, remedy):
     return
   if jnp.shape(value) != tuple(shape):
     raise ValueError(
-        f'{name} has shape {jnp.shape(value)}, expected {tuple(shape)}, as the '
-        'inputs have it.'
+      f'{name} has shape {jnp.shape(value)}, expected {tuple(shape)}, as the '
+      'inputs have it.'
     )
   if not jnp.issubdtype(jnp.result_type(value), dtype):
-    raise TypeError(
-        f'{name} is {jnp.result_type(value)}, expected {remedy}.'
-    )
+    raise TypeError(f'{name} is {jnp.result_type(value)}, expected {remedy}.')
 
 
 def _shape(value) -> tuple[int, ...] | None:
@@ -226,11 +224,11 @@ def _loaded_step(step, projected, state):
   def load(tree):
     undecided = jax.lax.optimization_barrier(jnp.array(True))
     return jax.lax.cond(
-        undecided, lambda x: x, lambda x: jax.tree.map(jnp.zeros_like, x), tree
+      undecided, lambda x: x, lambda x: jax.tree.map(jnp.zeros_like, x), tree
     )
 
   projected = jax.lax.platform_dependent(
-      projected, cpu=load, default=lambda x: x
+    projected, cpu=load, default=lambda x: x
   )
   return step(projected, state)
 
@@ -253,7 +251,7 @@ def _select(condition, on_true, on_false):
 
   def where(x, y):
     expanded = condition.reshape(
-        *condition.shape, *[1] * (jnp.ndim(y) - condition.ndim)
+      *condition.shape, *[1] * (jnp.ndim(y) - condition.ndim)
     )
     return jnp.where(expanded, jnp.asarray(x, y.dtype), y)
 
@@ -277,9 +275,9 @@ def _rematerialized(step, remat):
   if isinstance(policy, str):
     if policy not in REMAT_POLICIES:
       raise ValueError(
-          f'remat={policy!r} is no policy of jax.checkpoint_policies that '
-          f'needs no arguments; expected one of {", ".join(REMAT_POLICIES)}, '
-          'or a policy itself.'
+        f'remat={policy!r} is no policy of jax.checkpoint_policies that '
+        f'needs no arguments; expected one of {", ".join(REMAT_POLICIES)}, '
+        'or a policy itself.'
       )
     policy = getattr(jax.checkpoint_policies, policy)
   # The loop itself keeps XLA from merging the recomputation with the original.

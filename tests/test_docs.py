@@ -9,8 +9,10 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [
-    'README.md', 'docs/language-modeling.md', 'docs/tasks.md',
-    'docs/using_the_core.md',
+  'README.md',
+  'docs/language-modeling.md',
+  'docs/tasks.md',
+  'docs/using_the_core.md',
 ]
 BLOCK = re.compile(r'^```(\w*)\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 

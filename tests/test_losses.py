@@ -17,7 +17,7 @@ def numpy_cross_entropies(logits, labels):
   probabilities = np.exp(logits)
   probabilities /= probabilities.sum(-1, keepdims=True)
   return -np.log(np.take_along_axis(probabilities, labels[..., None], -1))[
-      ..., 0
+    ..., 0
   ]
 
 
@@ -33,10 +33,10 @@ def labels():
 
 def test_is_the_sum_over_all_leading_axes(logits, labels):
   total, weight = losses.softmax_cross_entropy(
-      jnp.asarray(logits), jnp.asarray(labels)
+    jnp.asarray(logits), jnp.asarray(labels)
   )
   np.testing.assert_allclose(
-      total, numpy_cross_entropies(logits, labels).sum(), **TOLERANCE
+    total, numpy_cross_entropies(logits, labels).sum(), **TOLERANCE
   )
   assert weight == B * T
   assert total.dtype == weight.dtype == jnp.float32
@@ -45,7 +45,7 @@ def test_is_the_sum_over_all_leading_axes(logits, labels):
 def test_weights_scale_each_label(logits, labels):
   weights = np.random.default_rng(2).uniform(size=(B, T)).astype(np.float32)
   total, weight = losses.softmax_cross_entropy(
-      jnp.asarray(logits), jnp.asarray(labels), jnp.asarray(weights)
+    jnp.asarray(logits), jnp.asarray(labels), jnp.asarray(weights)
   )
   expected = (weights * numpy_cross_entropies(logits, labels)).sum()
   np.testing.assert_allclose(total, expected, **TOLERANCE)
@@ -59,27 +59,27 @@ def test_masked_labels_may_be_anything_and_get_no_gradient(logits, labels):
 
   def loss(z):
     return losses.softmax_cross_entropy(
-        z, jnp.asarray(padded), jnp.asarray(mask)
+      z, jnp.asarray(padded), jnp.asarray(mask)
     )
 
   (total, weight), gradient = jax.value_and_grad(
-      lambda z: loss(z), has_aux=True
+    lambda z: loss(z), has_aux=True
   )(jnp.asarray(logits))
   expected = numpy_cross_entropies(logits, labels)[mask].sum()
   np.testing.assert_allclose(total, expected, **TOLERANCE)
   assert weight == B * T - 3
   assert np.all(np.isfinite(gradient))
   np.testing.assert_array_equal(
-      np.any(np.asarray(gradient) != 0, axis=-1), mask
+    np.any(np.asarray(gradient) != 0, axis=-1), mask
   )
 
 
 def test_vmap_gives_one_pair_for_each_example(logits, labels):
   totals, weights = jax.vmap(losses.softmax_cross_entropy)(
-      jnp.asarray(logits), jnp.asarray(labels)
+    jnp.asarray(logits), jnp.asarray(labels)
   )
   np.testing.assert_allclose(
-      totals, numpy_cross_entropies(logits, labels).sum(1), **TOLERANCE
+    totals, numpy_cross_entropies(logits, labels).sum(1), **TOLERANCE
   )
   np.testing.assert_array_equal(weights, [T] * B)
 
@@ -95,7 +95,7 @@ def test_bfloat16_logits_are_summed_in_float32(logits, labels):
 
 def test_large_logits_do_not_overflow():
   total, _ = losses.softmax_cross_entropy(
-      jnp.asarray([[1e4, -1e4, 0.0]]), jnp.asarray([1])
+    jnp.asarray([[1e4, -1e4, 0.0]]), jnp.asarray([1])
   )
   assert total == 2e4
 
@@ -103,20 +103,20 @@ def test_large_logits_do_not_overflow():
 def test_a_label_out_of_range_is_not_finite(logits, labels):
   labels[0, 0] = C
   total, _ = losses.softmax_cross_entropy(
-      jnp.asarray(logits), jnp.asarray(labels)
+    jnp.asarray(logits), jnp.asarray(labels)
   )
   assert np.isnan(total)
 
 
 @pytest.mark.parametrize(
-    ('label_shape', 'weight_shape'), [((T, B), (T, B)), ((B, T), (T, B))]
+  ('label_shape', 'weight_shape'), [((T, B), (T, B)), ((B, T), (T, B))]
 )
 def test_swapped_axes_are_refused(logits, label_shape, weight_shape):
   with pytest.raises(AssertionError):
     losses.softmax_cross_entropy(
-        jnp.asarray(logits),
-        jnp.zeros(label_shape, jnp.int32),
-        jnp.ones(weight_shape),
+      jnp.asarray(logits),
+      jnp.zeros(label_shape, jnp.int32),
+      jnp.ones(weight_shape),
     )
 
 

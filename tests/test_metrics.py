@@ -39,7 +39,7 @@ def test_accuracy_leaves_out_what_weighs_nothing(logits):
   mask[0, 3:] = False  # Hides one right and one wrong answer.
   labels = jnp.asarray(labels_right_at(logits, right))
   correct, count = metrics.accuracy(
-      jnp.asarray(logits), labels, jnp.asarray(mask)
+    jnp.asarray(logits), labels, jnp.asarray(mask)
   )
   assert (correct, count) == (3, B * T - 2)
 
@@ -51,7 +51,7 @@ def test_accuracy_refuses_swapped_axes(logits):
 
 def test_the_mean_of_merged_is_not_the_mean_of_means():
   merged = metrics.merge(
-      {'loss': (2.0, 4)}, {'loss': (9.0, 1)}, {'loss': (0.0, 5)}
+    {'loss': (2.0, 4)}, {'loss': (9.0, 1)}, {'loss': (0.0, 5)}
   )
   assert metrics.divide(merged) == {'loss': 1.1}
 
@@ -62,9 +62,7 @@ def test_merge_of_one_is_itself():
 
 def test_merge_refuses_a_missing_name_and_says_which():
   with pytest.raises(ValueError, match='accuracy'):
-    metrics.merge(
-        {'loss': (2.0, 4), 'accuracy': (1.0, 4)}, {'loss': (2.0, 4)}
-    )
+    metrics.merge({'loss': (2.0, 4), 'accuracy': (1.0, 4)}, {'loss': (2.0, 4)})
 
 
 def test_divide_reads_arrays_and_returns_floats():

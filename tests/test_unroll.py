@@ -13,17 +13,17 @@ T, B, FEATURES, ROWS = 6, 3, 5, 9
 N, H, V = 2, 4, 7
 
 CORES = {
-    'relational': lambda: rmc_jax.RelationalMemory(N, V, H, num_blocks=2),
-    'memory_gates': lambda: rmc_jax.RelationalMemory(
-        N, V, H, gate_style='memory'
-    ),
-    'ungated': lambda: rmc_jax.RelationalMemory(N, V, H, gate_style=None),
-    'paper': lambda: rmc_jax.PaperRelationalMemory(N, V, H),
-    'lstm': lambda: hk.LSTM(11),
-    'gru': lambda: hk.GRU(11),
-    'deep': lambda: hk.DeepRNN(
-        [rmc_jax.RelationalMemory(N, V, H), jnp.tanh, hk.LSTM(11)]
-    ),
+  'relational': lambda: rmc_jax.RelationalMemory(N, V, H, num_blocks=2),
+  'memory_gates': lambda: rmc_jax.RelationalMemory(
+    N, V, H, gate_style='memory'
+  ),
+  'ungated': lambda: rmc_jax.RelationalMemory(N, V, H, gate_style=None),
+  'paper': lambda: rmc_jax.PaperRelationalMemory(N, V, H),
+  'lstm': lambda: hk.LSTM(11),
+  'gru': lambda: hk.GRU(11),
+  'deep': lambda: hk.DeepRNN(
+    [rmc_jax.RelationalMemory(N, V, H), jnp.tanh, hk.LSTM(11)]
+  ),
 }
 
 # The products of T * B rows and of B rows may round differently; values are of
@@ -45,7 +45,7 @@ def run(core, how, inputs=None, batch_size=B, gradients=False, **kwargs):
   net = hk.without_apply_rng(hk.transform(forward))
   # Off its initial value, so that a state that is not read is noticed.
   state = jax.tree.map(
-      lambda s: s + 0.3, hk.testing.transform_and_run(initial_state)()
+    lambda s: s + 0.3, hk.testing.transform_and_run(initial_state)()
   )
   params = fill(jax.eval_shape(net.init, jax.random.key(0), inputs, state))
 
@@ -58,7 +58,7 @@ def run(core, how, inputs=None, batch_size=B, gradients=False, **kwargs):
     return sum(jax.tree.leaves(weighted)), (outputs, final_state)
 
   return jax.jit(jax.grad(loss, argnums=(0, 1, 2), has_aux=True))(
-      params, inputs, state
+    params, inputs, state
   )
 
 
@@ -66,7 +66,7 @@ def fill(shapes):
   """Parameters of the given shapes: no initialiser to compile."""
   rng = np.random.default_rng(2)
   return jax.tree.map(
-      lambda s: jnp.asarray(0.3 * rng.normal(size=s.shape), s.dtype), shapes
+    lambda s: jnp.asarray(0.3 * rng.normal(size=s.shape), s.dtype), shapes
   )
 
 
@@ -84,7 +84,7 @@ def weighted_sum(x):
 def assert_close(actual, expected, atol=ATOL):
   assert jax.tree.structure(actual) == jax.tree.structure(expected)
   for a, e in zip(
-      jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
+    jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
   ):
     scale = max(1.0, np.abs(e).max())  # gradients add up over T * B rows
     np.testing.assert_allclose(a, e, atol=atol * scale)
@@ -93,8 +93,8 @@ def assert_close(actual, expected, atol=ATOL):
 @pytest.mark.parametrize('core', CORES)
 def test_equals_dynamic_unroll(core):
   assert_close(
-      run(core, rmc_jax.unroll, gradients=True),
-      run(core, hk.dynamic_unroll, gradients=True),
+    run(core, rmc_jax.unroll, gradients=True),
+    run(core, hk.dynamic_unroll, gradients=True),
   )
 
 
@@ -102,21 +102,21 @@ def test_equals_dynamic_unroll(core):
 def test_matrix_inputs_equal_dynamic_unroll(core):
   def loop(core, inputs, state):
     return hk.dynamic_unroll(
-        lambda x, state: core(x, state, treat_input_as_matrix=True),
-        inputs,
-        state,
+      lambda x, state: core(x, state, treat_input_as_matrix=True),
+      inputs,
+      state,
     )
 
   inputs = make_inputs(T, B, ROWS, FEATURES)
   assert_close(
-      run(
-          core,
-          rmc_jax.unroll,
-          inputs,
-          gradients=True,
-          treat_input_as_matrix=True,
-      ),
-      run(core, loop, inputs, gradients=True),
+    run(
+      core,
+      rmc_jax.unroll,
+      inputs,
+      gradients=True,
+      treat_input_as_matrix=True,
+    ),
+    run(core, loop, inputs, gradients=True),
   )
 
 
@@ -126,15 +126,15 @@ def test_batch_major_equals_time_major(core):
   reset = jnp.zeros((T, B), bool).at[2, 1].set(True)
   lengths = jnp.array([6, 4, 1])
   outputs, state = run(
-      core, rmc_jax.unroll, inputs, reset=reset, lengths=lengths
+    core, rmc_jax.unroll, inputs, reset=reset, lengths=lengths
   )
   swapped, same_state = run(
-      core,
-      rmc_jax.unroll,
-      inputs.swapaxes(0, 1),
-      time_major=False,
-      reset=reset.swapaxes(0, 1),
-      lengths=lengths,
+    core,
+    rmc_jax.unroll,
+    inputs.swapaxes(0, 1),
+    time_major=False,
+    reset=reset.swapaxes(0, 1),
+    lengths=lengths,
   )
   assert_close((swapped.swapaxes(0, 1), same_state), (outputs, state))
 
@@ -144,16 +144,14 @@ def test_unbatched_equals_one_example_of_a_batch(core):
   inputs = make_inputs()
   reset = jnp.zeros((T, B), bool).at[2, 1].set(True)
   lengths = jnp.array([6, 4, 5])
-  outputs, _ = run(
-      core, rmc_jax.unroll, inputs, reset=reset, lengths=lengths
-  )
+  outputs, _ = run(core, rmc_jax.unroll, inputs, reset=reset, lengths=lengths)
   single, _ = run(
-      core,
-      rmc_jax.unroll,
-      inputs[:, 1],
-      batch_size=None,
-      reset=reset[:, 1],
-      lengths=lengths[1],
+    core,
+    rmc_jax.unroll,
+    inputs[:, 1],
+    batch_size=None,
+    reset=reset[:, 1],
+    lengths=lengths[1],
   )
   assert_close(single, outputs[:, 1])
 
@@ -165,12 +163,12 @@ def test_reset_equals_reset_core(core):
 
   def with_reset_core(core, inputs, state):
     return hk.dynamic_unroll(
-        hk.ResetCore(core), (inputs, jnp.asarray(reset)), state
+      hk.ResetCore(core), (inputs, jnp.asarray(reset)), state
     )
 
   assert_close(
-      run(core, rmc_jax.unroll, gradients=True, reset=jnp.asarray(reset)),
-      run(core, with_reset_core, gradients=True),
+    run(core, rmc_jax.unroll, gradients=True, reset=jnp.asarray(reset)),
+    run(core, with_reset_core, gradients=True),
   )
 
 
@@ -187,20 +185,16 @@ def test_reset_forgets_exactly_what_came_before():
 @pytest.mark.parametrize('core', ['relational', 'paper', 'lstm', 'deep'])
 def test_lengths_equal_shorter_sequences(core):
   lengths = [4, 0, 6]
-  outputs, state = run(
-      core, rmc_jax.unroll, lengths=jnp.asarray(lengths)
-  )
+  outputs, state = run(core, rmc_jax.unroll, lengths=jnp.asarray(lengths))
   for b, length in enumerate(lengths):
     assert not np.any(outputs[length:, b])
     if length == 0:
       continue
-    expected, expected_state = run(
-        core, rmc_jax.unroll, make_inputs()[:length]
-    )
+    expected, expected_state = run(core, rmc_jax.unroll, make_inputs()[:length])
     assert_close(outputs[:length, b], expected[:, b])
     assert_close(
-        jax.tree.map(lambda s, b=b: s[b], state),
-        jax.tree.map(lambda s, b=b: s[b], expected_state),
+      jax.tree.map(lambda s, b=b: s[b], state),
+      jax.tree.map(lambda s, b=b: s[b], expected_state),
     )
 
 
@@ -208,9 +202,7 @@ def test_a_reset_after_the_end_leaves_the_state_frozen():
   reset = jnp.zeros((T, B), bool).at[4, 0].set(True)
   lengths = jnp.array([4, 6, 6])
   _, state = run('relational', rmc_jax.unroll, lengths=lengths)
-  _, same = run(
-      'relational', rmc_jax.unroll, lengths=lengths, reset=reset
-  )
+  _, same = run('relational', rmc_jax.unroll, lengths=lengths, reset=reset)
   np.testing.assert_array_equal(state[0], same[0])
 
 
@@ -241,29 +233,29 @@ def test_gradients_with_everything_at_once(core):
     return jnp.concatenate(outputs), joined
 
   assert_close(
-      run(
-          core,
-          rmc_jax.unroll,
-          inputs,
-          gradients=True,
-          treat_input_as_matrix=True,
-          time_major=False,
-          reset=jnp.asarray(reset),
-          lengths=jnp.asarray(lengths),
-          remat=True,
-      ),
-      run(core, by_hand, inputs, gradients=True),
+    run(
+      core,
+      rmc_jax.unroll,
+      inputs,
+      gradients=True,
+      treat_input_as_matrix=True,
+      time_major=False,
+      reset=jnp.asarray(reset),
+      lengths=jnp.asarray(lengths),
+      remat=True,
+    ),
+    run(core, by_hand, inputs, gradients=True),
   )
 
 
-@pytest.mark.parametrize('remat', [
-    False, True, *REMAT_POLICIES, jax.checkpoint_policies.dots_saveable
-])
+@pytest.mark.parametrize(
+  'remat', [False, True, *REMAT_POLICIES, jax.checkpoint_policies.dots_saveable]
+)
 def test_remat_and_unroll_leave_the_numbers(remat):
   core = 'memory_gates'
   assert_close(
-      run(core, rmc_jax.unroll, gradients=True, remat=remat, unroll=2),
-      run(core, rmc_jax.unroll, gradients=True),
+    run(core, rmc_jax.unroll, gradients=True, remat=remat, unroll=2),
+    run(core, rmc_jax.unroll, gradients=True),
   )
 
 
@@ -271,9 +263,9 @@ def test_remat_keeps_fewer_activations():
   def residuals(remat):
     def loss(inputs):
       core = CORES['relational']()
-      return rmc_jax.unroll(
-          core, inputs, core.initial_state(B), remat=remat
-      )[0].sum()
+      return rmc_jax.unroll(core, inputs, core.initial_state(B), remat=remat)[
+        0
+      ].sum()
 
     net = hk.without_apply_rng(hk.transform(loss))
     inputs = make_inputs(40, B, FEATURES)
@@ -286,38 +278,37 @@ def test_remat_keeps_fewer_activations():
 
 
 def test_return_all_states():
-  outputs, states = run(
-      'paper', rmc_jax.unroll, return_all_states=True
-  )
+  outputs, states = run('paper', rmc_jax.unroll, return_all_states=True)
   _, final_state = run('paper', rmc_jax.unroll)
   np.testing.assert_array_equal(outputs, states.hidden.reshape(T, B, -1))
   assert_close(jax.tree.map(lambda s: s[-1], states), final_state)
 
 
-@pytest.mark.parametrize('core, blocks, gates', [
+@pytest.mark.parametrize(
+  'core, blocks, gates',
+  [
     ('relational', 2, {'input': H * V, 'forget': H * V}),
     ('memory_gates', 1, {'input': 1, 'forget': 1}),
     ('ungated', 1, {}),
     ('paper', 1, {'input': H * V, 'forget': H * V, 'output': H * V}),
-])
+  ],
+)
 def test_trace_of_every_step_and_block(core, blocks, gates):
   inputs = make_inputs(T, B, ROWS, FEATURES)
   (outputs, trace), _ = run(
-      core,
-      rmc_jax.unroll,
-      inputs,
-      treat_input_as_matrix=True,
-      return_trace=True,
+    core,
+    rmc_jax.unroll,
+    inputs,
+    treat_input_as_matrix=True,
+    return_trace=True,
   )
-  expected, _ = run(
-      core, rmc_jax.unroll, inputs, treat_input_as_matrix=True
-  )
+  expected, _ = run(core, rmc_jax.unroll, inputs, treat_input_as_matrix=True)
   assert_close(outputs, expected)
   assert trace.attention.shape == (T, B, blocks, H, N, N + ROWS)
   # Rows of a softmax, each weight rounded to 6e-8.
   np.testing.assert_allclose(trace.attention.sum(-1), 1.0, atol=1e-6)
   assert {k: v.shape for k, v in trace.gates.items()} == {
-      name: (T, B, N, width) for name, width in gates.items()
+    name: (T, B, N, width) for name, width in gates.items()
   }
 
 
@@ -326,7 +317,7 @@ def test_a_trace_that_is_not_asked_for_is_not_kept():
     def forward(inputs):
       core = CORES['relational']()
       return rmc_jax.unroll(
-          core, inputs, core.initial_state(B), return_trace=return_trace
+        core, inputs, core.initial_state(B), return_trace=return_trace
       )
 
     net = hk.without_apply_rng(hk.transform(forward))
@@ -357,13 +348,15 @@ def test_works_outside_a_transform():
     return x + state, state + 1.0
 
   outputs, state = rmc_jax.unroll(
-      core, jnp.arange(4.0), jnp.array(0.0), lengths=jnp.array(3)
+    core, jnp.arange(4.0), jnp.array(0.0), lengths=jnp.array(3)
   )
   np.testing.assert_array_equal(outputs, [0.0, 2.0, 4.0, 0.0])
   assert state == 3.0
 
 
-@pytest.mark.parametrize('kwargs, error, message', [
+@pytest.mark.parametrize(
+  'kwargs, error, message',
+  [
     ({'reset': jnp.zeros((B, T), bool)}, ValueError, r'\(3, 6\).*\(6, 3\)'),
     ({'reset': jnp.zeros((T, B))}, TypeError, r'reset.astype\(bool\)'),
     ({'lengths': jnp.zeros(T, int)}, ValueError, r'lengths.*\(6,\).*\(3,\)'),
@@ -374,11 +367,12 @@ def test_works_outside_a_transform():
     ({'reset': [True] * T}, ValueError, r'\(6,\), expected \(6, 3\)'),
     ({'remat': 'save_only_these_names'}, ValueError, 'needs no arguments'),
     (
-        {'inputs': jnp.zeros((T, 5)), 'batch_size': None, 'time_major': False},
-        ValueError,
-        'batch axis before the time axis',
+      {'inputs': jnp.zeros((T, 5)), 'batch_size': None, 'time_major': False},
+      ValueError,
+      'batch axis before the time axis',
     ),
-])
+  ],
+)
 def test_what_does_not_fit_is_named(kwargs, error, message):
   with pytest.raises(error, match=message):
     run('relational', rmc_jax.unroll, **kwargs)
@@ -387,10 +381,10 @@ def test_what_does_not_fit_is_named(kwargs, error, message):
 def test_a_reset_needs_an_initial_state():
   with pytest.raises(ValueError, match='reset needs.*function has none'):
     rmc_jax.unroll(
-        lambda x, state: (x, state),
-        jnp.zeros(T),
-        jnp.array(0.0),
-        reset=jnp.zeros(T, bool),
+      lambda x, state: (x, state),
+      jnp.zeros(T),
+      jnp.array(0.0),
+      reset=jnp.zeros(T, bool),
     )
 
 

@@ -99,9 +99,9 @@ def projection(size: Size) -> list[Product]:
   """
   width = size.slot_width
   return [
-      Product(1, size.features, width),
-      Product(1, width, _qkv_width(size)),
-      Product(1, width, _gate_width(size)),
+    Product(1, size.features, width),
+    Product(1, width, _qkv_width(size)),
+    Product(1, width, _gate_width(size)),
   ]
 
 
@@ -109,9 +109,9 @@ def recurrence(size: Size) -> list[Product]:
   """The Linears of one step on the memory: q, k, v, gates, and the MLP."""
   slots, width = size.mem_slots, size.slot_width
   return [
-      Product(slots, width, _qkv_width(size)),
-      Product(slots, width, _gate_width(size)),
-      *[Product(slots, width, width)] * size.mlp_layers,
+    Product(slots, width, _qkv_width(size)),
+    Product(slots, width, _gate_width(size)),
+    *[Product(slots, width, width)] * size.mlp_layers,
   ]
 
 
@@ -141,41 +141,41 @@ def _phases(size, itemsize, training):
 
   kept = outputs + results * training
   phases = [
-      Phase(
-          'project',
-          examples * operations_before,
-          each * (inputs + projected),
-          weights_before,
-      ),
-      Phase(
-          'forward loop',
-          examples * (operations_loop + attention),
-          each * (projected + kept),
-          weights_loop,
-          size.steps,
-      ),
+    Phase(
+      'project',
+      examples * operations_before,
+      each * (inputs + projected),
+      weights_before,
+    ),
+    Phase(
+      'forward loop',
+      examples * (operations_loop + attention),
+      each * (projected + kept),
+      weights_loop,
+      size.steps,
+    ),
   ]
   if not training:
     return phases
   return phases + [
-      Phase(
-          'backward loop',
-          examples * (operations_loop + 2 * attention),
-          # In: projected, kept, d outputs. Out: d projected, d results.
-          each * (projected + kept + outputs + projected + results),
-          weights_loop,
-          size.steps,
-      ),
-      Phase(
-          'weight gradients',
-          # Of the weights: all. Of inputs: those of the projection but one.
-          examples
-          * (operations_loop + 2 * operations_before - before[0].operations),
-          # In: the factors of all these products. Out: the gradients.
-          each * (arguments + results + inputs + 2 * projected)
-          + itemsize * parameters(size),
-          weights_before,
-      ),
+    Phase(
+      'backward loop',
+      examples * (operations_loop + 2 * attention),
+      # In: projected, kept, d outputs. Out: d projected, d results.
+      each * (projected + kept + outputs + projected + results),
+      weights_loop,
+      size.steps,
+    ),
+    Phase(
+      'weight gradients',
+      # Of the weights: all. Of inputs: those of the projection but one.
+      examples
+      * (operations_loop + 2 * operations_before - before[0].operations),
+      # In: the factors of all these products. Out: the gradients.
+      each * (arguments + results + inputs + 2 * projected)
+      + itemsize * parameters(size),
+      weights_before,
+    ),
   ]
 
 

@@ -57,20 +57,20 @@ def main(arguments: list[str] | None = None) -> None:
   """Measures size after size, and prints a table for each."""
   arguments = sys.argv[1:] if arguments is None else arguments
   parser = options_lib.parser(
-      'roofline', str(__doc__).partition('\n')[0], SIZES, ['nth_farthest']
+    'roofline', str(__doc__).partition('\n')[0], SIZES, ['nth_farthest']
   )
   parser.add_argument(
-      '--precision',
-      choices=agreement.TOLERANCE,
-      default='float32',
-      help="of the products' factors (default: float32)",
+    '--precision',
+    choices=agreement.TOLERANCE,
+    default='float32',
+    help="of the products' factors (default: float32)",
   )
   options = parser.parse_args(arguments)
   results: dict[str, Any] = {
-      **machine.describe('experiments.benchmarks.roofline', arguments),
-      'device': options.device,
-      'precision': options.precision,
-      'sizes': {},
+    **machine.describe('experiments.benchmarks.roofline', arguments),
+    'device': options.device,
+    'precision': options.precision,
+    'sizes': {},
   }
   console = Console(width=100)
   for name in options.sizes:
@@ -93,10 +93,10 @@ def measure(size: Size, options: argparse.Namespace) -> dict[str, Any]:
   phases = counts.training_step(size, itemsize)
   weight_bytes = max(phase.weight_bytes for phase in phases if phase.passes > 1)
   peaks = {
-      'product': {},
-      'copy': {'bytes': _COPIED},
-      'weights': {'peak': 'copy', 'bytes': weight_bytes},
-      'linears': {'size': dataclasses.asdict(size)},
+    'product': {},
+    'copy': {'bytes': _COPIED},
+    'weights': {'peak': 'copy', 'bytes': weight_bytes},
+    'linears': {'size': dataclasses.asdict(size)},
   }
   workers: dict[str, contest.Worker] = {}
   about, facts = {}, {}
@@ -105,38 +105,38 @@ def measure(size: Size, options: argparse.Namespace) -> dict[str, Any]:
       for name in ('rmc_jax', *peaks):
         worker = 'jax_worker' if name == 'rmc_jax' else 'peaks_worker'
         workers[name] = contest.Worker(
-            contestants.program('jax', worker),
-            contestants.environment(options.device, folder),
-            machine.CHECKOUT,
+          contestants.program('jax', worker),
+          contestants.environment(options.device, folder),
+          machine.CHECKOUT,
         )
         if name == 'rmc_jax':
           arrays = pathlib.Path(folder, 'arrays.npz')
           agreement.write(arrays, size, 'jax')
           request = {
-              'contestant': name,
-              'arguments': size.arguments(),
-              'arrays': str(arrays),
+            'contestant': name,
+            'arguments': size.arguments(),
+            'arrays': str(arrays),
           }
         else:
           request = {'peak': name} | peaks[name]
         loaded = workers[name].ask(
-            options.limit,
-            ask='load',
-            device=options.device,
-            precision=options.precision,
-            **request,
+          options.limit,
+          ask='load',
+          device=options.device,
+          precision=options.precision,
+          **request,
         )
         about[name] = loaded['about']
         facts[name] = workers[name].ask(
-            options.limit, ask='build', what='train'
+          options.limit, ask='build', what='train'
         )
       print(f'roofline: {options.rounds} rounds', file=sys.stderr, flush=True)
       played = contest.play(
-          workers,
-          'train',
-          rounds=options.rounds,
-          turn_seconds=options.turn_seconds,
-          limit=options.limit,
+        workers,
+        'train',
+        rounds=options.rounds,
+        turn_seconds=options.turn_seconds,
+        limit=options.limit,
       )
     finally:
       for worker in workers.values():
@@ -144,12 +144,12 @@ def measure(size: Size, options: argparse.Namespace) -> dict[str, Any]:
   for name, reason in played.failures.items():
     raise contest.Failed(f'{name}: {reason}')
   return {
-      'size': dataclasses.asdict(size),
-      'itemsize': itemsize,
-      'about': about['rmc_jax'],
-      'facts': facts,
-      'seconds': played.seconds,
-      'idle_share': played.idle_share,
+    'size': dataclasses.asdict(size),
+    'itemsize': itemsize,
+    'about': about['rmc_jax'],
+    'facts': facts,
+    'seconds': played.seconds,
+    'idle_share': played.idle_share,
   }
 
 
@@ -157,8 +157,8 @@ def bound(phase: counts.Phase, rates: Rates) -> tuple[float, float]:
   """Seconds that the operations, and that the bytes, take at these rates."""
   weights = phase.passes * phase.weight_bytes
   return (
-      phase.operations / rates.product,
-      phase.bytes / rates.copy + weights / rates.weights,
+    phase.operations / rates.product,
+    phase.bytes / rates.copy + weights / rates.weights,
   )
 
 
@@ -169,27 +169,27 @@ def table(name: str, measured: dict[str, Any]) -> Table:
   rounds = [_rates(measured, index) for index in range(_rounds(measured))]
   rates = Rates(*map(statistics.median, zip(*rounds, strict=True)))
   seconds = measured['seconds']
-  bounds = [
-      sum(max(bound(phase, each)) for phase in phases) for each in rounds
-  ]
+  bounds = [sum(max(bound(phase, each)) for phase in phases) for each in rounds]
   step = [statistics.median(turn) for turn in seconds['rmc_jax']]
   shares = contest.spread([b / s for b, s in zip(bounds, step, strict=True)])
   alone = contest.step_time(seconds['linears'])
   linears = measured['facts']['linears']['operations']
   shown = Table(
-      title=f'{name}: T={size.steps} B={size.batch}, {size.mem_slots} x '
-      f'{size.slot_width}, one training step',
-      caption='\n'.join([
-          f'Product {rates.product / 1e9:,.0f} GFLOP/s, copy '
-          f'{rates.copy / 1e9:,.1f} GB/s, at the size of the loop\'s weights '
-          f'{rates.weights / 1e9:,.1f} GB/s; medians.',
-          f'Linears alone: {_text(alone.scaled(1e3), ".1f")} ms, '
-          f'{linears / alone.median / 1e9:,.0f} GFLOP/s.',
-          f'Bound: {_text(contest.spread(bounds).scaled(1e3), ".1f")} ms.',
-          f'Step: {_text(contest.spread(step).scaled(1e3), ".1f")} ms. '
-          f'Share: {_text(shares, ".0%")}.',
-      ]),
-      caption_justify='left',
+    title=f'{name}: T={size.steps} B={size.batch}, {size.mem_slots} x '
+    f'{size.slot_width}, one training step',
+    caption='\n'.join(
+      [
+        f'Product {rates.product / 1e9:,.0f} GFLOP/s, copy '
+        f"{rates.copy / 1e9:,.1f} GB/s, at the size of the loop's weights "
+        f'{rates.weights / 1e9:,.1f} GB/s; medians.',
+        f'Linears alone: {_text(alone.scaled(1e3), ".1f")} ms, '
+        f'{linears / alone.median / 1e9:,.0f} GFLOP/s.',
+        f'Bound: {_text(contest.spread(bounds).scaled(1e3), ".1f")} ms.',
+        f'Step: {_text(contest.spread(step).scaled(1e3), ".1f")} ms. '
+        f'Share: {_text(shares, ".0%")}.',
+      ]
+    ),
+    caption_justify='left',
   )
   shown.add_column('phase')
   for column in _COLUMNS:
@@ -197,12 +197,12 @@ def table(name: str, measured: dict[str, Any]) -> Table:
   for phase in phases:
     operations, moved = bound(phase, rates)
     shown.add_row(
-        phase.name,
-        f'{phase.operations / 1e9:.2f}',
-        f'{phase.all_bytes / 1e6:,.0f}',
-        f'{1e3 * operations:.2f}',
-        f'{1e3 * moved:.2f}',
-        f'{1e3 * max(operations, moved):.2f}',
+      phase.name,
+      f'{phase.operations / 1e9:.2f}',
+      f'{phase.all_bytes / 1e6:,.0f}',
+      f'{1e3 * operations:.2f}',
+      f'{1e3 * moved:.2f}',
+      f'{1e3 * max(operations, moved):.2f}',
     )
   return shown
 
@@ -219,9 +219,9 @@ def _rates(measured: dict[str, Any], index: int) -> Rates:
     return measured['facts'][name][fact] / statistics.median(turn)
 
   return Rates(
-      rate('product', 'operations'),
-      rate('copy', 'bytes'),
-      rate('weights', 'bytes'),
+    rate('product', 'operations'),
+    rate('copy', 'bytes'),
+    rate('weights', 'bytes'),
   )
 
 

@@ -26,20 +26,18 @@ from rmc_jax.training import parallel
 
 # Name -> the preset, and what it is changed to.
 SIZES = {
-    'addition': ('quick', {}),
-    'reverse': ('quick_reverse', {}),
-    'reverse_lstm': ('quick_reverse_lstm', {}),
-    'reverse_entnet': ('quick_reverse_entnet', {}),
-    'reverse_dnc': ('quick_reverse_dnc', {}),
-    'program': (
-        'quick', {'task': 'program', 'max_length': 5, 'max_nesting': 2}
-    ),
-    'program_entnet': (
-        'quick_reverse_entnet',
-        {'task': 'program', 'max_length': 5, 'max_nesting': 2},
-    ),
-    'program_paper': ('program_rmc_4_slots_4_heads_1024', {}),
-    'program_hard_paper': ('program_hard_rmc_4_slots_4_heads_1024', {}),
+  'addition': ('quick', {}),
+  'reverse': ('quick_reverse', {}),
+  'reverse_lstm': ('quick_reverse_lstm', {}),
+  'reverse_entnet': ('quick_reverse_entnet', {}),
+  'reverse_dnc': ('quick_reverse_dnc', {}),
+  'program': ('quick', {'task': 'program', 'max_length': 5, 'max_nesting': 2}),
+  'program_entnet': (
+    'quick_reverse_entnet',
+    {'task': 'program', 'max_length': 5, 'max_nesting': 2},
+  ),
+  'program_paper': ('program_rmc_4_slots_4_heads_1024', {}),
+  'program_hard_paper': ('program_hard_rmc_4_slots_4_heads_1024', {}),
 }
 
 
@@ -51,13 +49,13 @@ def main(arguments: list[str] | None = None) -> None:
   # As the command line of the experiments divides the CPU.
   jax.config.update('jax_num_cpu_devices', command_line.default_cpu_devices())
   results: dict[str, Any] = {
-      **machine.describe('experiments.benchmarks.samples', arguments),
-      'sizes': {},
+    **machine.describe('experiments.benchmarks.samples', arguments),
+    'sizes': {},
   }
   for name in options.sizes:
     print(f'samples: {name} is building', file=sys.stderr, flush=True)
     results['sizes'][name] = measure(
-        config_of(name), options.rounds, options.turn_seconds
+      config_of(name), options.rounds, options.turn_seconds
     )
     if options.output:
       options.output.write_text(json.dumps(results, indent=1))
@@ -72,7 +70,7 @@ def config_of(name: str) -> train.Config:
 
 
 def measure(
-    config: train.Config, rounds: int, turn_seconds: float
+  config: train.Config, rounds: int, turn_seconds: float
 ) -> dict[str, list[float]]:
   """Samples a second, made and used, a number for each round."""
   task, curriculum = train.make_task(config), train.make_curriculum(config)
@@ -84,7 +82,7 @@ def measure(
     return sample(sample_key, task, level)
 
   make_batch = jax.jit(
-      lambda key: jax.vmap(one)(jax.random.split(key, config.batch_size))
+    lambda key: jax.vmap(one)(jax.random.split(key, config.batch_size))
   )
   functions = train.make_functions(config)
   state = parallel.place_state(functions.init())

@@ -73,8 +73,8 @@ class Job(contest.Worker):
   def __init__(self, commands, environments, folder):
     """Starts them; a command and an environment for each."""
     self._workers = [
-        contest.Worker(command, environment, folder)
-        for command, environment in zip(commands, environments, strict=True)
+      contest.Worker(command, environment, folder)
+      for command, environment in zip(commands, environments, strict=True)
     ]
 
   def ask(self, limit: float, **question: Any) -> dict[str, Any]:
@@ -113,9 +113,9 @@ def main(arguments: list[str] | None = None) -> None:
   arguments = sys.argv[1:] if arguments is None else arguments
   options = _parse(arguments)
   results: dict[str, Any] = {
-      **machine.describe('experiments.benchmarks.scaling', arguments),
-      'device': options.device,
-      'sizes': {},
+    **machine.describe('experiments.benchmarks.scaling', arguments),
+    'device': options.device,
+    'sizes': {},
   }
   console = Console(width=100)
   for name in options.sizes:
@@ -158,11 +158,11 @@ def measure(size: Size, options: argparse.Namespace) -> dict[str, Any]:
           workers.pop(layout.name).stop()
           entry['left_out'] = f'refused: losses {losses}, not {expected}'
       played = contest.play(
-          workers,
-          'train',
-          rounds=options.rounds,
-          turn_seconds=options.turn_seconds,
-          limit=options.limit,
+        workers,
+        'train',
+        rounds=options.rounds,
+        turn_seconds=options.turn_seconds,
+        limit=options.limit,
       )
     finally:
       for worker in workers.values():
@@ -172,9 +172,9 @@ def measure(size: Size, options: argparse.Namespace) -> dict[str, Any]:
   for name, seconds in played.seconds.items():
     entries[name]['seconds'] = seconds
   return {
-      'size': dataclasses.asdict(size),
-      'layouts': entries,
-      'idle_share': played.idle_share,
+    'size': dataclasses.asdict(size),
+    'layouts': entries,
+    'idle_share': played.idle_share,
   }
 
 
@@ -182,33 +182,33 @@ def layouts(devices: list[int], processes: list[int]) -> list[Layout]:
   """Plain jit, its shares, pmap on one process, and on several of 1 device."""
   counts = sorted({*devices, *processes} - {1})
   return [
-      PLAIN,
-      *[PLAIN._replace(share=count) for count in counts],
-      *[Layout(devices=count) for count in devices],
-      *[Layout(count, count) for count in processes if count > 1],
+    PLAIN,
+    *[PLAIN._replace(share=count) for count in counts],
+    *[Layout(devices=count) for count in devices],
+    *[Layout(count, count) for count in processes if count > 1],
   ]
 
 
 def start(
-    layout: Layout, options, folder, program: str = 'scaling_worker'
+  layout: Layout, options, folder, program: str = 'scaling_worker'
 ) -> contest.Worker:
   """The processes of a layout; `program` is a file of workers/."""
   environment = contestants.environment(options.device, folder)
   # Of two counts the last holds.
   environment['XLA_FLAGS'] = (
-      f'{os.environ.get("XLA_FLAGS", "")} --xla_force_host_platform_device_'
-      f'count={layout.devices // layout.processes}'
+    f'{os.environ.get("XLA_FLAGS", "")} --xla_force_host_platform_device_'
+    f'count={layout.devices // layout.processes}'
   )
   environments = [environment] * layout.processes
   if options.device == 'gpu' and layout.processes > 1:
     environments = [
-        {**environment, 'CUDA_VISIBLE_DEVICES': str(process)}
-        for process in range(layout.processes)
+      {**environment, 'CUDA_VISIBLE_DEVICES': str(process)}
+      for process in range(layout.processes)
     ]
   return Job(
-      [contestants.program('jax', program)] * layout.processes,
-      environments,
-      machine.CHECKOUT,
+    [contestants.program('jax', program)] * layout.processes,
+    environments,
+    machine.CHECKOUT,
   )
 
 
@@ -220,15 +220,15 @@ def build(worker, layout: Layout, size: Size, options) -> dict[str, Any]:
   share, rest = divmod(size.batch, layout.share)
   if rest:
     raise contest.Failed(
-        f'a batch of {size.batch} does not divide by {layout.share}'
+      f'a batch of {size.batch} does not divide by {layout.share}'
     )
   loaded = worker.ask(
-      options.limit,
-      ask='load',
-      size=dataclasses.asdict(dataclasses.replace(size, batch=share)),
-      mapped=layout.mapped,
-      devices=layout.devices,
-      **job,
+    options.limit,
+    ask='load',
+    size=dataclasses.asdict(dataclasses.replace(size, batch=share)),
+    mapped=layout.mapped,
+    devices=layout.devices,
+    **job,
   )
   built = worker.ask(options.limit, ask='build', what='train')
   return {**loaded, 'build': built}
@@ -245,20 +245,21 @@ def table(name: str, measured: dict[str, Any]) -> Table:
   """A row for each layout of the whole batch."""
   size, entries = Size(**measured['size']), measured['layouts']
   shown = Table(
-      title=f'{name}: T={size.steps} B={size.batch}, {size.mem_slots} x '
-      f'{size.slot_width}',
-      caption='\n'.join([
-          'Medians (lowest to highest of the rounds); the last three columns '
-          'are of medians.',
-          'Idle layouts used '
-          f'{measured["idle_share"]:.1%} of a core or less.',
-          *(
-              f'{layout}: {entry["left_out"]}'
-              for layout, entry in entries.items()
-              if 'left_out' in entry
-          ),
-      ]),
-      caption_justify='left',
+    title=f'{name}: T={size.steps} B={size.batch}, {size.mem_slots} x '
+    f'{size.slot_width}',
+    caption='\n'.join(
+      [
+        'Medians (lowest to highest of the rounds); the last three columns '
+        'are of medians.',
+        f'Idle layouts used {measured["idle_share"]:.1%} of a core or less.',
+        *(
+          f'{layout}: {entry["left_out"]}'
+          for layout, entry in entries.items()
+          if 'left_out' in entry
+        ),
+      ]
+    ),
+    caption_justify='left',
   )
   shown.add_column('layout')
   for column in _COLUMNS:
@@ -275,12 +276,12 @@ def table(name: str, measured: dict[str, Any]) -> Table:
       continue
     split = shares(entries, layout.devices)
     shown.add_row(
-        layout.name,
-        step.text('.1f'),
-        contest.ratio(entry['seconds'], plain).text('.3f'),
-        f'{step.median - base:+.1f}',
-        '' if split is None else f'{split:.1f}',
-        '' if split is None else f'{step.median - split:+.1f}',
+      layout.name,
+      step.text('.1f'),
+      contest.ratio(entry['seconds'], plain).text('.3f'),
+      f'{step.median - base:+.1f}',
+      '' if split is None else f'{split:.1f}',
+      '' if split is None else f'{step.median - split:+.1f}',
     )
   return shown
 
@@ -301,14 +302,14 @@ def _unused_port() -> int:
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
   parser = options_lib.parser(
-      'scaling', str(__doc__).partition('\n')[0], SIZES, ['nth_farthest']
+    'scaling', str(__doc__).partition('\n')[0], SIZES, ['nth_farthest']
   )
   for flag, default in (('devices', '1,2,4,8'), ('processes', '1,2')):
     parser.add_argument(
-        f'--{flag}',
-        type=lambda text: [options_lib.positive(n) for n in text.split(',')],
-        default=default,
-        help=f'numbers of {flag} (default: {default})',
+      f'--{flag}',
+      type=lambda text: [options_lib.positive(n) for n in text.split(',')],
+      default=default,
+      help=f'numbers of {flag} (default: {default})',
     )
   return parser.parse_args(arguments)
 

@@ -14,7 +14,7 @@ from experiments.benchmarks import options as options_lib
 
 
 def make_parser(
-    name: str, page: str, sizes: Collection[str], fastest: str
+  name: str, page: str, sizes: Collection[str], fastest: str
 ) -> argparse.ArgumentParser:
   """The flags of such a benchmark.
 
@@ -28,35 +28,39 @@ def make_parser(
     A parser of sizes, rounds, turn_seconds and output.
   """
   parser = argparse.ArgumentParser(
-      prog=f'python -m experiments.benchmarks.{name}',
-      description=page.partition('\n')[0],
+    prog=f'python -m experiments.benchmarks.{name}',
+    description=page.partition('\n')[0],
   )
   parser.add_argument(
-      '--sizes',
-      type=options_lib.some_of(sizes),
-      default=[fastest],
-      help=f'of {", ".join(sizes)}; or all (default: {fastest}, which trains '
-      'fastest)',
+    '--sizes',
+    type=options_lib.some_of(sizes),
+    default=[fastest],
+    help=f'of {", ".join(sizes)}; or all (default: {fastest}, which trains '
+    'fastest)',
   )
   parser.add_argument(
-      '--rounds', type=options_lib.positive, default=5,
-      help='turns of each (default: 5)',
+    '--rounds',
+    type=options_lib.positive,
+    default=5,
+    help='turns of each (default: 5)',
   )
   parser.add_argument(
-      '--turn_seconds', type=float, default=2.0,
-      help='how long a turn should be; at least one call (default: 2)',
+    '--turn_seconds',
+    type=float,
+    default=2.0,
+    help='how long a turn should be; at least one call (default: 2)',
   )
   parser.add_argument(
-      '--output', type=pathlib.Path, help='where to write everything, as JSON'
+    '--output', type=pathlib.Path, help='where to write everything, as JSON'
   )
   return parser
 
 
 def take_turns(
-    make: Callable[[], int],
-    use: Callable[[], int],
-    rounds: int,
-    turn_seconds: float,
+  make: Callable[[], int],
+  use: Callable[[], int],
+  rounds: int,
+  turn_seconds: float,
 ) -> dict[str, list[float]]:
   """How much is made and used by the second, a number for each round.
 
@@ -94,13 +98,13 @@ def table(unit: str, sizes: Mapping[str, Mapping[str, list[float]]]) -> Table:
     shown.add_column(column, justify='right')
   for name, measured in sizes.items():
     ratios = [
-        made / used
-        for made, used in zip(measured['made'], measured['used'], strict=True)
+      made / used
+      for made, used in zip(measured['made'], measured['used'], strict=True)
     ]
     shown.add_row(
-        name,
-        contest.spread(measured['made']).text(',.0f'),
-        contest.spread(measured['used']).text(',.0f'),
-        contest.spread(ratios).text(',.1f'),
+      name,
+      contest.spread(measured['made']).text(',.0f'),
+      contest.spread(measured['used']).text(',.0f'),
+      contest.spread(ratios).text(',.1f'),
     )
   return shown

@@ -35,16 +35,16 @@ from rmc_jax.training import parallel
 # Preset -> words in its vocabulary: the preset's limit, or where it has none as
 # many as the published corpus has.
 SIZES = {
-    'quick': 5000,
-    'quick_lstm': 5000,
-    'wikitext2': 33_278,
-    'wikitext2_lstm': 33_278,
-    'wikitext103': 267_735,
-    'wikitext103_lstm': 267_735,
-    'gutenberg': 250_000,
-    'gigaword': 250_000,
-    'ptb': 10_000,
-    'text8': 44_000,
+  'quick': 5000,
+  'quick_lstm': 5000,
+  'wikitext2': 33_278,
+  'wikitext2_lstm': 33_278,
+  'wikitext103': 267_735,
+  'wikitext103_lstm': 267_735,
+  'gutenberg': 250_000,
+  'gigaword': 250_000,
+  'ptb': 10_000,
+  'text8': 44_000,
 }
 _CHUNK = 1 << 20  # words made at a time
 
@@ -54,17 +54,19 @@ def main(arguments: list[str] | None = None) -> None:
   arguments = sys.argv[1:] if arguments is None else arguments
   parser = supply.make_parser('text', str(__doc__), SIZES, 'quick_lstm')
   parser.add_argument(
-      '--num_words', type=options_lib.positive, default=100_000_000,
-      help='of the text (default: 100000000)',
+    '--num_words',
+    type=options_lib.positive,
+    default=100_000_000,
+    help='of the text (default: 100000000)',
   )
   options = parser.parse_args(arguments)
   # As the command line of the experiments divides the CPU.
   jax.config.update('jax_num_cpu_devices', command_line.default_cpu_devices())
   results: dict[str, Any] = {
-      **machine.describe('experiments.benchmarks.text', arguments),
-      'num_words': options.num_words,
-      'sizes': {},
-      'peak_bytes': {},
+    **machine.describe('experiments.benchmarks.text', arguments),
+    'num_words': options.num_words,
+    'sizes': {},
+    'peak_bytes': {},
   }
   for name in options.sizes:
     print(f'text: {name} is building', file=sys.stderr, flush=True)
@@ -72,7 +74,7 @@ def main(arguments: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
       corpus = make_up(pathlib.Path(folder), SIZES[name], options.num_words)
       results['sizes'][name] = measure(
-          config, corpus, options.rounds, options.turn_seconds
+        config, corpus, options.rounds, options.turn_seconds
       )
     results['peak_bytes'][name] = peak_bytes()
     if options.output:
@@ -88,7 +90,7 @@ def config_of(name: str) -> train.Config:
 
 
 def make_up(
-    folder: pathlib.Path, vocabulary_size: int, num_words: int
+  folder: pathlib.Path, vocabulary_size: int, num_words: int
 ) -> Corpus:
   """A text of random words, as often as in language: by Zipf's law.
 
@@ -112,13 +114,13 @@ def make_up(
       drawn = rng.random(min(_CHUNK, num_words - first)) * cumulative[-1]
       file.write(np.searchsorted(cumulative, drawn).astype(dtype).tobytes())
   return Corpus(
-      Vocabulary(tuple(words), tuple(map(int, counts))),
-      {'train': np.memmap(path, dtype, 'r')},
+    Vocabulary(tuple(words), tuple(map(int, counts))),
+    {'train': np.memmap(path, dtype, 'r')},
   )
 
 
 def measure(
-    config: train.Config, corpus: Corpus, rounds: int, turn_seconds: float
+  config: train.Config, corpus: Corpus, rounds: int, turn_seconds: float
 ) -> dict[str, list[float]]:
   """Words a second, read and trained on, a number for each round."""
   functions = train.make_functions(config, corpus)
@@ -147,9 +149,10 @@ def peak_bytes() -> int | None:
   """The most that a device of this process has held at once, if it can tell."""
   stats = [device.memory_stats() or {} for device in jax.local_devices()]
   return max(
-      (each['peak_bytes_in_use'] for each in stats
-       if 'peak_bytes_in_use' in each),
-      default=None,
+    (
+      each['peak_bytes_in_use'] for each in stats if 'peak_bytes_in_use' in each
+    ),
+    default=None,
   )
 
 
@@ -161,8 +164,8 @@ def describe(name: str, used: list[float], peak: int | None) -> str:
   if peak is not None:
     memory = f'at most {peak / 1e9:.2f} GB on a device so far'
   return (
-      f'{name}: {1000 * seconds:,.1f} ms an update of {config.batch_size} x '
-      f'{config.window} words on {jax.device_count()} devices; {memory}'
+    f'{name}: {1000 * seconds:,.1f} ms an update of {config.batch_size} x '
+    f'{config.window} words on {jax.device_count()} devices; {memory}'
   )
 
 

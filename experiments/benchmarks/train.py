@@ -31,8 +31,8 @@ from experiments.nth_farthest import sweep
 UPDATES = {'quick': 20, 'paper': 1}
 # Side -> the framework of its environment, and its program.
 SIDES = {
-    'rmc_jax': ('jax', 'train_worker'),
-    'authors': ('sonnet', 'sonnet_train_worker'),
+  'rmc_jax': ('jax', 'train_worker'),
+  'authors': ('sonnet', 'sonnet_train_worker'),
 }
 _COLUMNS = ('examples/s', 'update ms', 'ratio', 'build s', 'peak MB')
 
@@ -41,18 +41,18 @@ def main(arguments: list[str] | None = None) -> None:
   """Measures size after size, and prints a table for each."""
   arguments = sys.argv[1:] if arguments is None else arguments
   parser = options_lib.parser(
-      'train', str(__doc__).partition('\n')[0], UPDATES, ['quick']
+    'train', str(__doc__).partition('\n')[0], UPDATES, ['quick']
   )
   parser.add_argument(
-      '--updates',
-      type=options_lib.positive,
-      help='in one step of a turn (default: 20, for paper 1)',
+    '--updates',
+    type=options_lib.positive,
+    help='in one step of a turn (default: 20, for paper 1)',
   )
   options = parser.parse_args(arguments)
   results: dict[str, Any] = {
-      **machine.describe('experiments.benchmarks.train', arguments),
-      'device': options.device,
-      'sizes': {},
+    **machine.describe('experiments.benchmarks.train', arguments),
+    'device': options.device,
+    'sizes': {},
   }
   console = Console(width=100)
   for name in options.sizes:
@@ -70,7 +70,7 @@ def settings(name: str, updates: int) -> dict[str, Any]:
 
 
 def measure(
-    preset: dict[str, Any], options: argparse.Namespace
+  preset: dict[str, Any], options: argparse.Namespace
 ) -> dict[str, Any]:
   """Builds both sides and times them in turn.
 
@@ -89,9 +89,9 @@ def measure(
         print(f'train: {side} is building', file=sys.stderr, flush=True)
         try:
           workers[side] = worker = contest.Worker(
-              contestants.program(framework, program),
-              environment,
-              machine.CHECKOUT,
+            contestants.program(framework, program),
+            environment,
+            machine.CHECKOUT,
           )
           sides[side] = _build(worker, preset, options)
         except (contest.Failed, FileNotFoundError) as failed:
@@ -101,11 +101,11 @@ def measure(
           sides[side] = {'left_out': str(failed)}
       check_same(sides)
       played = contest.play(
-          workers,
-          'train',
-          rounds=options.rounds,
-          turn_seconds=options.turn_seconds,
-          limit=options.limit,
+        workers,
+        'train',
+        rounds=options.rounds,
+        turn_seconds=options.turn_seconds,
+        limit=options.limit,
       )
     finally:
       for worker in workers.values():
@@ -122,18 +122,18 @@ def _build(worker, preset, options) -> dict[str, Any]:
     return worker.ask(options.limit, ask=question, what='train', **more)
 
   return {
-      **ask('load', preset=preset),
-      'build': ask('build'),
-      'memory_bytes': ask('memory', steps=1)['bytes'],
+    **ask('load', preset=preset),
+    'build': ask('build'),
+    'memory_bytes': ask('memory', steps=1)['bytes'],
   }
 
 
 def check_same(sides: dict[str, dict[str, Any]]) -> None:
   """Raises Failed unless all sides have as many parameters."""
   sizes = {
-      side: each['about']['parameters']
-      for side, each in sides.items()
-      if 'left_out' not in each
+    side: each['about']['parameters']
+    for side, each in sides.items()
+    if 'left_out' not in each
   }
   if len(set(sizes.values())) != 1:
     raise contest.Failed(f'The sides train different models: {sizes}.')
@@ -144,21 +144,21 @@ def table(name: str, measured: dict[str, Any]) -> Table:
   preset, sides = measured['preset'], measured['sides']
   updates = preset['updates_per_call']
   reasons = [
-      f'{side}: {each["left_out"]}'
-      for side, each in sides.items()
-      if 'left_out' in each
+    f'{side}: {each["left_out"]}'
+    for side, each in sides.items()
+    if 'left_out' in each
   ]
   shown = Table(
-      title=f'{name}: batch {preset["batch_size"]}, {preset["num_objects"]} '
-      f'vectors of {preset["num_features"]}',
-      caption='\n'.join(
-          [
-              'Medians (lowest to highest of the rounds). The idle side used '
-              f'{measured["idle_share"]:.1%} of a core or less.',
-              *reasons,
-          ]
-      ),
-      caption_justify='left',
+    title=f'{name}: batch {preset["batch_size"]}, {preset["num_objects"]} '
+    f'vectors of {preset["num_features"]}',
+    caption='\n'.join(
+      [
+        'Medians (lowest to highest of the rounds). The idle side used '
+        f'{measured["idle_share"]:.1%} of a core or less.',
+        *reasons,
+      ]
+    ),
+    caption_justify='left',
   )
   shown.add_column('side')
   for column in _COLUMNS:
@@ -171,12 +171,12 @@ def table(name: str, measured: dict[str, Any]) -> Table:
     memory = each['memory_bytes']
     ratio = contest.ratio(each['seconds'], ours).text('.2f') if ours else ''
     shown.add_row(
-        side,
-        f'{preset["batch_size"] / update.median:,.0f}',
-        update.scaled(1e3).text('.1f'),
-        '' if side == 'rmc_jax' else ratio,
-        f'{each["build"]["seconds"]:.1f}',
-        '' if memory is None else f'{memory / 1e6:.0f}',
+      side,
+      f'{preset["batch_size"] / update.median:,.0f}',
+      update.scaled(1e3).text('.1f'),
+      '' if side == 'rmc_jax' else ratio,
+      f'{each["build"]["seconds"]:.1f}',
+      '' if memory is None else f'{memory / 1e6:.0f}',
     )
   return shown
 

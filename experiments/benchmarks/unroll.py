@@ -121,9 +121,9 @@ def _fastest(name, size, options, folder, entry, stack) -> contest.Worker:
   """Builds every variant and keeps the one with the fastest training step."""
   contestant = CONTESTANTS[name]
   variants = contestant.variants + (
-      contestant.gpu_variants
-      if options.device == 'gpu'
-      else contestant.cpu_variants
+    contestant.gpu_variants
+    if options.device == 'gpu'
+    else contestant.cpu_variants
   )
   arrays = folder / f'{contestant.worker}.npz'
   if not arrays.exists():
@@ -278,29 +278,29 @@ def _say(line: str) -> None:
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
   parser = flags.parser(
-      'unroll',
-      'Times an unroll beside the original, its ports and LSTMs.',
-      SIZES,
-      ['nth_farthest'],
+    'unroll',
+    'Times an unroll beside the original, its ports and LSTMs.',
+    SIZES,
+    ['nth_farthest'],
   )
   parser.add_argument(
-      '--contestants',
-      type=flags.some_of(CONTESTANTS),
-      default=[name for name in CONTESTANTS if name != 'rmc_jax_remat'],
-      help=f'of {", ".join(CONTESTANTS)} (default: all but rmc_jax_remat); the '
-      'first is what ratios are to',
+    '--contestants',
+    type=flags.some_of(CONTESTANTS),
+    default=[name for name in CONTESTANTS if name != 'rmc_jax_remat'],
+    help=f'of {", ".join(CONTESTANTS)} (default: all but rmc_jax_remat); the '
+    'first is what ratios are to',
   )
   parser.add_argument(
-      '--remat', action='store_true', help='let rmc_jax_remat take part as well'
+    '--remat', action='store_true', help='let rmc_jax_remat take part as well'
   )
   parser.add_argument(
-      '--batch', type=flags.positive, help='instead of the batch of the size'
+    '--batch', type=flags.positive, help='instead of the batch of the size'
   )
   parser.add_argument(
-      '--precision',
-      choices=agreement.TOLERANCE,
-      default='float32',
-      help="of the products' factors (default: float32)",
+    '--precision',
+    choices=agreement.TOLERANCE,
+    default='float32',
+    help="of the products' factors (default: float32)",
   )
   options = parser.parse_args(arguments)
   if options.remat and 'rmc_jax_remat' not in options.contestants:

@@ -40,9 +40,9 @@ SAMPLES = 'samples.txt'
 
 # Santoro et al. 2018, table 2: corpus -> perplexity on valid and test.
 TABLE_2 = {
-    'wikitext103': (30.8, 31.6),
-    'gutenberg': (39.2, 42.0),
-    'gigaword': (None, 38.3),
+  'wikitext103': (30.8, 31.6),
+  'gutenberg': (39.2, 42.0),
+  'gigaword': (None, 38.3),
 }
 
 
@@ -77,29 +77,29 @@ def report(*workdirs: pathlib.Path) -> str:
   runs = [_read(workdir) for workdir in workdirs]
   folder = pathlib.Path(os.path.commonpath(workdirs))
   draw_curves(
-      folder / CURVES,
-      [(run.workdir.name, _perplexities(run.records)) for run in runs],
-      metric='perplexity',
-      title=', '.join(sorted({run.config['corpus'] for run in runs})),
+    folder / CURVES,
+    [(run.workdir.name, _perplexities(run.records)) for run in runs],
+    metric='perplexity',
+    title=', '.join(sorted({run.config['corpus'] for run in runs})),
   )
   by_length = [
-      (run.workdir.name, {int(k): v for k, v in lengths.items()})
-      for run in runs
-      if (lengths := run.summary['by_length'])
+    (run.workdir.name, {int(k): v for k, v in lengths.items()})
+    for run in runs
+    if (lengths := run.summary['by_length'])
   ]
   lines = [
-      perplexity_table(runs),
-      '',
-      frequency_table(runs),
-      '',
-      f'curve: {folder / CURVES}',
+    perplexity_table(runs),
+    '',
+    frequency_table(runs),
+    '',
+    f'curve: {folder / CURVES}',
   ]
   if by_length:
     draw_lines(
-        folder / LENGTHS,
-        by_length,
-        x_label='words from one start of the state to the next',
-        y_label='perplexity on valid',
+      folder / LENGTHS,
+      by_length,
+      x_label='words from one start of the state to the next',
+      y_label='perplexity on valid',
     )
     lines.append(f'unroll length: {folder / LENGTHS}')
   if len(runs) == 1:
@@ -122,17 +122,21 @@ def perplexity_table(runs: Sequence[Run]) -> str:
     paper = (None, None)
     if run.config['core']['name'] == 'relational_memory':
       paper = TABLE_2.get(run.config['corpus'], paper)
-    rows.append([
+    rows.append(
+      [
         run.workdir.name,
         *(f'{splits[split]["perplexity"]:.1f}' for split in ('valid', 'test')),
         *('' if value is None else str(value) for value in paper),
-    ])
+      ]
+    )
   for text, run in _one_of_each_text(runs).items():
     splits = run.summary['splits']
-    rows.append([
+    rows.append(
+      [
         f'unigram{text}',
         *(f'{splits[split]["unigram"]:.1f}' for split in ('valid', 'test')),
-    ])
+      ]
+    )
     uniform = f'{run.summary["uniform"]:,}'
     rows.append([f'uniform{text}', uniform, uniform])
   return text_table(rows)
@@ -144,9 +148,9 @@ def frequency_table(runs: Sequence[Run]) -> str:
   rows = [['perplexity by count', *bands]]
   for run in runs:
     by_frequency = run.summary['splits']['test']['by_frequency']
-    rows.append([
-        run.workdir.name, *(f'{by_frequency[band][0]:,.1f}' for band in bands)
-    ])
+    rows.append(
+      [run.workdir.name, *(f'{by_frequency[band][0]:,.1f}' for band in bands)]
+    )
   for text, run in _one_of_each_text(runs).items():
     words = run.summary['splits']['test']['by_frequency']
     rows.append([f'words{text}', *(f'{words[band][1]:,}' for band in bands)])
@@ -170,16 +174,16 @@ def save_samples(workdir: pathlib.Path, texts: Sequence[str]) -> None:
 
 
 def save_reading(
-    workdir: pathlib.Path,
-    words: Sequence[str],
-    attention: Any,
-    gates: Mapping[str, Any],
+  workdir: pathlib.Path,
+  words: Sequence[str],
+  attention: Any,
+  gates: Mapping[str, Any],
 ) -> None:
   """Saves what `draw_recorded_reading` draws: see `draw_reading`."""
   path = workdir / READING_DATA
   path.parent.mkdir(parents=True, exist_ok=True)
   arrays: dict[str, Any] = {
-      f'{name}_gate': np.asarray(gate) for name, gate in gates.items()
+    f'{name}_gate': np.asarray(gate) for name, gate in gates.items()
   }
   np.savez(path, words=words, attention=np.asarray(attention), **arrays)
 
@@ -188,25 +192,25 @@ def draw_recorded_reading(workdir: pathlib.Path) -> None:
   """Draws what the core did with some words, as the training recorded it."""
   data = np.load(workdir / READING_DATA)
   draw_reading(
-      workdir / READING,
-      [str(word) for word in data['words']],
-      data['attention'],
-      {
-          name.removesuffix('_gate'): data[name]
-          for name in data.files
-          if name.endswith('_gate')
-      },
+    workdir / READING,
+    [str(word) for word in data['words']],
+    data['attention'],
+    {
+      name.removesuffix('_gate'): data[name]
+      for name in data.files
+      if name.endswith('_gate')
+    },
   )
 
 
 def main(arguments: Sequence[str]) -> int:
   """Prints the report of the folders; returns the exit code."""
   parser = argparse.ArgumentParser(
-      prog='python -m experiments.language_modeling.analysis',
-      description=str(__doc__).partition('\n')[0],
+    prog='python -m experiments.language_modeling.analysis',
+    description=str(__doc__).partition('\n')[0],
   )
   parser.add_argument(
-      'workdirs', nargs='+', type=pathlib.Path, help='of finished runs'
+    'workdirs', nargs='+', type=pathlib.Path, help='of finished runs'
   )
   options = parser.parse_args(arguments)
   try:
@@ -222,15 +226,15 @@ def _read(workdir: pathlib.Path) -> Run:
   path = workdir / SUMMARY
   if not path.exists():
     raise ValueError(
-        f'{workdir} has no {SUMMARY}, which a run writes at its end; train it '
-        'further.'
+      f'{workdir} has no {SUMMARY}, which a run writes at its end; train it '
+      'further.'
     )
   try:
     summary = json.loads(path.read_text())
   except ValueError as error:
     raise ValueError(
-        f'{path} cannot be read ({error}). The command that trained writes it '
-        'anew.'
+      f'{path} cannot be read ({error}). The command that trained writes it '
+      'anew.'
     ) from error
   return Run(workdir, config, read_metrics(workdir), summary)
 
@@ -238,15 +242,15 @@ def _read(workdir: pathlib.Path) -> Run:
 def _perplexities(records: Sequence[Mapping[str, Any]]) -> list[dict]:
   """The lines of a log, with exp of the losses in them."""
   return [
-      {
-          'step': line['step'],
-          **{
-              group: {'perplexity': exp(line[group]['loss'])}
-              for group in ('train', 'eval')
-              if line.get(group, {}).get('loss') is not None
-          },
-      }
-      for line in records
+    {
+      'step': line['step'],
+      **{
+        group: {'perplexity': exp(line[group]['loss'])}
+        for group in ('train', 'eval')
+        if line.get(group, {}).get('loss') is not None
+      },
+    }
+    for line in records
   ]
 
 

@@ -37,11 +37,11 @@ class Corpus(NamedTuple):
 
 
 def open_corpus(
-    name: str,
-    data_dir: str | os.PathLike[str],
-    vocabulary_size: int | None = None,
-    lower_case: bool = False,
-    beat: Callable[[], None] = watchdog.beat,
+  name: str,
+  data_dir: str | os.PathLike[str],
+  vocabulary_size: int | None = None,
+  lower_case: bool = False,
+  beat: Callable[[], None] = watchdog.beat,
 ) -> Corpus:
   """Maps the ids of a prepared corpus; makes them the first time.
 
@@ -62,7 +62,7 @@ def open_corpus(
     ValueError: it is not prepared, is damaged, or the vocabulary too small.
   """
   vocabulary = open_vocabulary(
-      name, data_dir, vocabulary_size, lower_case, beat
+    name, data_dir, vocabulary_size, lower_case, beat
   )
   folder = _folder(name, data_dir, vocabulary_size, lower_case)
   ids = {}
@@ -78,8 +78,8 @@ def open_corpus(
 def identity(corpus: Corpus) -> dict[str, Any]:
   """What tells a text from others: its words, and how many each split has."""
   return {
-      'vocabulary': corpus.vocabulary.digest,
-      **{split: len(corpus.ids[split]) for split in SPLITS},
+    'vocabulary': corpus.vocabulary.digest,
+    **{split: len(corpus.ids[split]) for split in SPLITS},
   }
 
 
@@ -103,15 +103,15 @@ def hold_to(workdir: pathlib.Path, corpus: Corpus) -> None:
     there = _read_identity(path)
     if there is None:
       raise ValueError(
-          f'{workdir} has checkpoints but no {TEXT} that says of which text. '
-          'Bring it back, or choose another --workdir.'
+        f'{workdir} has checkpoints but no {TEXT} that says of which text. '
+        'Bring it back, or choose another --workdir.'
       )
     if differing := [name for name in here if there.get(name) != here[name]]:
       raise ValueError(
-          f'{workdir} was trained on another text: its '
-          f'{", ".join(differing)} differ from those found here ({path} has '
-          f'{there}, here are {here}). Give --config.data_dir of that text, or '
-          'another --workdir.'
+        f'{workdir} was trained on another text: its '
+        f'{", ".join(differing)} differ from those found here ({path} has '
+        f'{there}, here are {here}). Give --config.data_dir of that text, or '
+        'another --workdir.'
       )
   elif distributed.is_primary():
     with lock.hold(workdir):  # Else it could be that of a run under way.
@@ -123,9 +123,9 @@ def check_vocabulary(workdir: pathlib.Path, vocabulary: Vocabulary) -> None:
   there = _read_identity(workdir / TEXT)
   if there is not None and there.get('vocabulary') != vocabulary.digest:
     raise ValueError(
-        f'{workdir} was trained with another vocabulary than the one found '
-        f'({workdir / TEXT}): the model would be given other words. Name the '
-        'folder of that text (--data_dir).'
+      f'{workdir} was trained with another vocabulary than the one found '
+      f'({workdir / TEXT}): the model would be given other words. Name the '
+      'folder of that text (--data_dir).'
     )
 
 
@@ -136,16 +136,16 @@ def _read_identity(path: pathlib.Path) -> dict[str, Any] | None:
     return dict(json.loads(path.read_text()))
   except (TypeError, ValueError) as error:
     raise ValueError(
-        f'{path} cannot be read ({error}). Bring back what was there.'
+      f'{path} cannot be read ({error}). Bring back what was there.'
     ) from error
 
 
 def open_vocabulary(
-    name: str,
-    data_dir: str | os.PathLike[str],
-    vocabulary_size: int | None = None,
-    lower_case: bool = False,
-    beat: Callable[[], None] = watchdog.beat,
+  name: str,
+  data_dir: str | os.PathLike[str],
+  vocabulary_size: int | None = None,
+  lower_case: bool = False,
+  beat: Callable[[], None] = watchdog.beat,
 ) -> Vocabulary:
   """The words alone; counts them the first time. See `open_corpus`."""
   folder = _folder(name, data_dir, vocabulary_size, lower_case)
@@ -160,10 +160,10 @@ def open_vocabulary(
 
 
 def _folder(
-    name: str,
-    data_dir: str | os.PathLike[str],
-    vocabulary_size: int | None,
-    lower_case: bool,
+  name: str,
+  data_dir: str | os.PathLike[str],
+  vocabulary_size: int | None,
+  lower_case: bool,
 ) -> pathlib.Path:
   """Where what is made of a corpus in this way is kept, and dies with it."""
   size = 'all' if vocabulary_size is None else vocabulary_size
@@ -172,10 +172,10 @@ def _folder(
 
 
 def _documents(
-    name: str,
-    split: str,
-    data_dir: str | os.PathLike[str],
-    beat: Callable[[], None],
+  name: str,
+  split: str,
+  data_dir: str | os.PathLike[str],
+  beat: Callable[[], None],
 ) -> Iterator[str]:
   for text in load.documents(name, split, data_dir=data_dir):
     yield text

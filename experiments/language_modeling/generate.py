@@ -16,16 +16,16 @@ Read = Callable[[Array, ArrayTree], tuple[Array, ArrayTree]]
 
 
 def generate(
-    read: Read,
-    state: ArrayTree,
-    vocabulary: Vocabulary,
-    prompt: Sequence[str],
-    num_words: int,
-    *,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    unknown: bool = False,
-    seed: int = 0,
+  read: Read,
+  state: ArrayTree,
+  vocabulary: Vocabulary,
+  prompt: Sequence[str],
+  num_words: int,
+  *,
+  temperature: float = 1.0,
+  top_k: int | None = None,
+  unknown: bool = False,
+  seed: int = 0,
 ) -> Iterator[str]:
   """The words of the prompt, and then those that are drawn.
 
@@ -58,7 +58,7 @@ def generate(
 
 
 def draw(
-    key: Array, log_probs: Array, temperature: float, top_k: int | None
+  key: Array, log_probs: Array, temperature: float, top_k: int | None
 ) -> Array:
   """One id, with probability softmax(log p / temperature) among the likeliest.
 

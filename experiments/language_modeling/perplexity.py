@@ -16,7 +16,7 @@ from rmc_jax.types import ArrayTree
 
 # (params, inputs [B, T], targets [B, T], state) -> log probs [B, T], state
 LogProbs = Callable[
-    [ArrayTree, Array, Array, ArrayTree], tuple[Array, ArrayTree]
+  [ArrayTree, Array, Array, ArrayTree], tuple[Array, ArrayTree]
 ]
 # (what is measured, words done, words in all); called at every step of the way
 Tell = Callable[[str, int, int], None]
@@ -41,14 +41,14 @@ def say_nothing(what: str, done: int, total: int) -> None:
 
 
 def token_log_probs(
-    model: Model,
-    params: ArrayTree,
-    ids: np.ndarray,
-    window: int,
-    eos: int,
-    *,
-    name: str = 'text',
-    tell: Tell = say_nothing,
+  model: Model,
+  params: ArrayTree,
+  ids: np.ndarray,
+  window: int,
+  eos: int,
+  *,
+  name: str = 'text',
+  tell: Tell = say_nothing,
 ) -> np.ndarray:
   """The log probability of every token of a text, in one continuous unroll.
 
@@ -79,15 +79,15 @@ def token_log_probs(
 
 
 def by_length(
-    model: Model,
-    params: ArrayTree,
-    ids: np.ndarray,
-    lengths: tuple[int, ...],
-    eos: int,
-    batch_size: int = 64,
-    *,
-    name: str = 'text',
-    tell: Tell = say_nothing,
+  model: Model,
+  params: ArrayTree,
+  ids: np.ndarray,
+  lengths: tuple[int, ...],
+  eos: int,
+  batch_size: int = 64,
+  *,
+  name: str = 'text',
+  tell: Tell = say_nothing,
 ) -> dict[int, float]:
   """Perplexity where the state begins anew every so many words: figure 12.
 
@@ -119,8 +119,9 @@ def by_length(
       rows = slice(first, first + batch_size)
       size = len(inputs[rows])
       # One shape, so that nothing is compiled for the last pieces.
-      padded = [_pad(x[rows], min(batch_size, num_pieces)) for x in
-                (inputs, targets)]
+      padded = [
+        _pad(x[rows], min(batch_size, num_pieces)) for x in (inputs, targets)
+      ]
       state = model.initial_state(len(padded[0]))
       got, _ = log_probs(params, *padded, state)
       total += np.asarray(got[:size], np.float64).sum()
@@ -131,7 +132,7 @@ def by_length(
 
 
 def by_frequency(
-    log_probs: np.ndarray, ids: np.ndarray, vocabulary: Vocabulary
+  log_probs: np.ndarray, ids: np.ndarray, vocabulary: Vocabulary
 ) -> dict[str, tuple[float, int]]:
   """Perplexity of the words of each of `BANDS`: table 3.
 
@@ -175,14 +176,14 @@ def exp(nats: float) -> float:
 
 
 def summary(
-    model: Model,
-    params: ArrayTree,
-    ids: Mapping[str, np.ndarray],
-    vocabulary: Vocabulary,
-    *,
-    window: int,
-    lengths: tuple[int, ...],
-    tell: Tell = say_nothing,
+  model: Model,
+  params: ArrayTree,
+  ids: Mapping[str, np.ndarray],
+  vocabulary: Vocabulary,
+  *,
+  window: int,
+  lengths: tuple[int, ...],
+  tell: Tell = say_nothing,
 ) -> dict:
   """All figures of a trained model, as plain numbers for a JSON file.
 
@@ -202,28 +203,28 @@ def summary(
   result: dict = {'uniform': vocabulary.size, 'splits': {}}
   for split in ('valid', 'test'):
     log_probs = token_log_probs(
-        model,
-        params,
-        ids[split],
-        window,
-        vocabulary.eos,
-        name=split,
-        tell=tell,
-    )
-    result['splits'][split] = {
-        'perplexity': perplexity(log_probs),
-        'unigram': perplexity(unigram_log_probs(ids[split], vocabulary)),
-        'tokens': len(log_probs),
-        'by_frequency': by_frequency(log_probs, ids[split], vocabulary),
-    }
-  result['by_length'] = by_length(
       model,
       params,
-      ids['valid'],
-      lengths,
+      ids[split],
+      window,
       vocabulary.eos,
-      name='valid',
+      name=split,
       tell=tell,
+    )
+    result['splits'][split] = {
+      'perplexity': perplexity(log_probs),
+      'unigram': perplexity(unigram_log_probs(ids[split], vocabulary)),
+      'tokens': len(log_probs),
+      'by_frequency': by_frequency(log_probs, ids[split], vocabulary),
+    }
+  result['by_length'] = by_length(
+    model,
+    params,
+    ids['valid'],
+    lengths,
+    vocabulary.eos,
+    name='valid',
+    tell=tell,
   )
   return result
 

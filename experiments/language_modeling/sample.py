@@ -36,30 +36,35 @@ from rmc_jax.types import ArrayTree
 def main(arguments: Sequence[str]) -> int:
   """Streams the text; returns the exit code."""
   parser = argparse.ArgumentParser(
-      prog='python -m experiments.language_modeling.sample',
-      description=str(__doc__).partition('\n')[0],
+    prog='python -m experiments.language_modeling.sample',
+    description=str(__doc__).partition('\n')[0],
   )
   parser.add_argument('workdir', type=pathlib.Path, help='of a trained model')
   parser.add_argument('--prompt', default='', help='what the text begins with')
   parser.add_argument(
-      '--num_words', type=int, default=100, help='to be written (default: 100)'
+    '--num_words', type=int, default=100, help='to be written (default: 100)'
   )
   parser.add_argument(
-      '--temperature', type=float, default=1.0,
-      help='below 1 the likely words become likelier; 0: always the likeliest '
-      '(default: 1)',
+    '--temperature',
+    type=float,
+    default=1.0,
+    help='below 1 the likely words become likelier; 0: always the likeliest '
+    '(default: 1)',
   )
   parser.add_argument(
-      '--top_k', type=int, default=None,
-      help='draw among so many likeliest words (default: all)',
+    '--top_k',
+    type=int,
+    default=None,
+    help='draw among so many likeliest words (default: all)',
   )
   parser.add_argument(
-      '--data_dir',
-      help='where the corpus lies now (default: where the training had it)',
+    '--data_dir',
+    help='where the corpus lies now (default: where the training had it)',
   )
   parser.add_argument(
-      '--unknown', action='store_true',
-      help='let <unk> be drawn; without it the others share its probability',
+    '--unknown',
+    action='store_true',
+    help='let <unk> be drawn; without it the others share its probability',
   )
   parser.add_argument('--seed', type=int, default=0, help='default: 0')
   options = parser.parse_args(arguments)
@@ -68,14 +73,14 @@ def main(arguments: Sequence[str]) -> int:
   try:
     _check(options)
     for word in write(
-        options.workdir,
-        options.prompt,
-        options.num_words,
-        temperature=options.temperature,
-        top_k=options.top_k,
-        unknown=options.unknown,
-        data_dir=options.data_dir,
-        seed=options.seed,
+      options.workdir,
+      options.prompt,
+      options.num_words,
+      temperature=options.temperature,
+      top_k=options.top_k,
+      unknown=options.unknown,
+      data_dir=options.data_dir,
+      seed=options.seed,
     ):
       print('\n' if word == tokens.EOS else f'{word} ', end='', flush=True)
     print()
@@ -86,15 +91,15 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def write(
-    workdir: pathlib.Path,
-    prompt: str,
-    num_words: int,
-    *,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    unknown: bool = False,
-    data_dir: str | None = None,
-    seed: int = 0,
+  workdir: pathlib.Path,
+  prompt: str,
+  num_words: int,
+  *,
+  temperature: float = 1.0,
+  top_k: int | None = None,
+  unknown: bool = False,
+  data_dir: str | None = None,
+  seed: int = 0,
 ) -> Iterator[str]:
   """The words of the prompt, and then those that are drawn.
 
@@ -118,18 +123,18 @@ def write(
   """
   config = read_config(workdir)
   vocabulary = open_vocabulary(
-      config.corpus,
-      config.data_dir if data_dir is None else data_dir,
-      config.vocabulary_size,
-      config.lower_case,
+    config.corpus,
+    config.data_dir if data_dir is None else data_dir,
+    config.vocabulary_size,
+    config.lower_case,
   )
   check_vocabulary(workdir, vocabulary)
   params = read_params(workdir, train.make_init(config, vocabulary.size))
 
   if top_k is not None and top_k > vocabulary.size:
     raise ValueError(
-        f'top_k must be at most {vocabulary.size}: the vocabulary has '
-        f'{vocabulary.size} words. Got: {top_k}.'
+      f'top_k must be at most {vocabulary.size}: the vocabulary has '
+      f'{vocabulary.size} words. Got: {top_k}.'
     )
 
   style = STYLES[config.corpus]
@@ -138,15 +143,15 @@ def write(
   if words[-1:] == [tokens.EOS] and not prompt.endswith('\n'):
     words.pop()
   return generate(
-      train.make_reader(config, vocabulary.size, params),
-      train.make_evaluated(config, vocabulary.size).initial_state(1),
-      vocabulary,
-      words,
-      num_words,
-      temperature=temperature,
-      top_k=top_k,
-      unknown=unknown,
-      seed=seed,
+    train.make_reader(config, vocabulary.size, params),
+    train.make_evaluated(config, vocabulary.size).initial_state(1),
+    vocabulary,
+    words,
+    num_words,
+    temperature=temperature,
+    top_k=top_k,
+    unknown=unknown,
+    seed=seed,
   )
 
 
@@ -155,20 +160,20 @@ def read_config(workdir: pathlib.Path) -> train.Config:
   saved = configuration.read(workdir)
   if saved['experiment'] != 'language_modeling':
     raise ConfigurationError(
-        f'{workdir} is a run of {saved["experiment"]}, expected one of '
-        'language_modeling.'
+      f'{workdir} is a run of {saved["experiment"]}, expected one of '
+      'language_modeling.'
     )
   # JSON has no tuples.
   fields = jax.tree.map(
-      lambda value: tuple(value) if isinstance(value, list) else value,
-      saved['config'],
-      is_leaf=lambda value: isinstance(value, list),
+    lambda value: tuple(value) if isinstance(value, list) else value,
+    saved['config'],
+    is_leaf=lambda value: isinstance(value, list),
   )
   return configuration.with_preset(train.Config, {'saved': fields}, 'saved')
 
 
 def read_params(
-    workdir: pathlib.Path, init: Callable[[], TrainState]
+  workdir: pathlib.Path, init: Callable[[], TrainState]
 ) -> ArrayTree:
   """The parameters of the newest good checkpoint, on a device.
 
@@ -178,7 +183,7 @@ def read_params(
     restored = saver.restore(jax.eval_shape(init))
   if restored is None:
     raise ConfigurationError(
-        f'{workdir} has no checkpoint yet; train it further.'
+      f'{workdir} has no checkpoint yet; train it further.'
     )
   return jax.device_put(restored[1].params)
 
@@ -186,7 +191,7 @@ def read_params(
 def _check(options: argparse.Namespace) -> None:
   if not 0 <= options.temperature < math.inf:
     raise ValueError(
-        f'--temperature must be >= 0 and finite. Got: {options.temperature}.'
+      f'--temperature must be >= 0 and finite. Got: {options.temperature}.'
     )
   for name in ('num_words', 'top_k'):
     value = getattr(options, name)

@@ -78,7 +78,7 @@ class Config:
   window: int = 100  # words of each row in an update
   num_steps: int = 100_000  # updates
   optimizer: training.OptimizerConfig = dataclasses.field(
-      default_factory=training.OptimizerConfig
+    default_factory=training.OptimizerConfig
   )
   seed: int = 0
   eval_tokens: int = 20_000  # of 'valid', at each evaluation; the end has all
@@ -89,25 +89,25 @@ class Config:
   keep_checkpoints: int = 3
   check_replicas_every: int = 1000
   nonfinite: training.NonfiniteConfig = dataclasses.field(
-      default_factory=training.NonfiniteConfig
+    default_factory=training.NonfiniteConfig
   )
 
   def validate(self) -> None:
     if self.corpus not in STYLES:
       raise ValueError(
-          f'corpus must be one of {", ".join(STYLES)}. Got: {self.corpus!r}.'
+        f'corpus must be one of {", ".join(STYLES)}. Got: {self.corpus!r}.'
       )
     for name in ('eval_tokens', 'window', 'batch_size'):
       if getattr(self, name) < 1:
         raise ValueError(f'{name} must be >= 1. Got: {getattr(self, name)}.')
     if min(self.eval_lengths, default=1) < 1:
       raise ValueError(
-          f'eval_lengths must be >= 1, each. Got: {self.eval_lengths}.'
+        f'eval_lengths must be >= 1, each. Got: {self.eval_lengths}.'
       )
     if self.vocabulary_size is not None and self.vocabulary_size < 2:
       raise ValueError(
-          'vocabulary_size must be >= 2: <eos> and <unk> are words. '
-          f'Got: {self.vocabulary_size}.'
+        'vocabulary_size must be >= 2: <eos> and <unk> are words. '
+        f'Got: {self.vocabulary_size}.'
       )
     # What the model refuses, for as many words as there may be.
     size = self.vocabulary_size or max((self.num_sampled, 2, *self.cutoffs)) + 1
@@ -118,16 +118,16 @@ class Config:
 def make_model(config: Config, vocabulary_size: int) -> LanguageModel:
   """The model, inside an `hk.transform`."""
   return LanguageModel(
-      build_core(config.core),
-      vocabulary_size,
-      embedding_size=config.embedding_size,
-      embedding_dropout=config.embedding_dropout,
-      output_dropout=config.output_dropout,
-      head=config.head,
-      cutoffs=config.cutoffs,
-      num_sampled=config.num_sampled,
-      block_size=config.block_size,
-      remat=config.remat,
+    build_core(config.core),
+    vocabulary_size,
+    embedding_size=config.embedding_size,
+    embedding_dropout=config.embedding_dropout,
+    output_dropout=config.output_dropout,
+    head=config.head,
+    cutoffs=config.cutoffs,
+    num_sampled=config.num_sampled,
+    block_size=config.block_size,
+    remat=config.remat,
   )
 
 
@@ -153,7 +153,7 @@ def make_functions(config: Config, corpus: Corpus) -> Functions:
 
   def loss_fn(params, state, key, batch):
     (loss, weight), state = cross_entropy.apply(
-        params, key, batch['inputs'], batch['targets'], state, batch['reset']
+      params, key, batch['inputs'], batch['targets'], state, batch['reset']
     )
     # No gradient goes back through the state: back-propagation is truncated.
     return loss, training.LossAux(weight, {}, state)
@@ -161,26 +161,26 @@ def make_functions(config: Config, corpus: Corpus) -> Functions:
   def evaluate(state):
     ids = corpus.ids['valid'][: config.eval_tokens]
     log_probs = perplexity.token_log_probs(
-        model,
-        local(state.params),
-        ids,
-        config.window,
-        corpus.vocabulary.eos,
-        tell=lambda *_: watchdog.beat(),
+      model,
+      local(state.params),
+      ids,
+      config.window,
+      corpus.vocabulary.eos,
+      tell=lambda *_: watchdog.beat(),
     )
     return {'loss': (-log_probs.sum(), len(log_probs))}
 
   update = training.make_update(
-      loss_fn, optimizer, global_batch_size=config.batch_size, carry=True
+    loss_fn, optimizer, global_batch_size=config.batch_size, carry=True
   )
   rows = parallel.process_rows(config.batch_size)
   return Functions(
-      init, update, evaluate, lambda step: windows.batch_at(step, rows)
+    init, update, evaluate, lambda step: windows.batch_at(step, rows)
   )
 
 
 def make_init(
-    config: Config, vocabulary_size: int
+  config: Config, vocabulary_size: int
 ) -> Callable[[], training.TrainState]:
   """What makes the state of step 0."""
   optimizer = training.make_optimizer(config.optimizer)
@@ -227,7 +227,7 @@ def make_evaluated(config: Config, vocabulary_size: int) -> perplexity.Model:
     return make_model(config, vocabulary_size).initial_state(batch_size)
 
   return perplexity.Model(
-      log_probs.apply, lambda batch_size: initial_state.apply({}, batch_size)
+    log_probs.apply, lambda batch_size: initial_state.apply({}, batch_size)
   )
 
 
@@ -261,30 +261,30 @@ def train(config: Config, workdir: pathlib.Path) -> None:
   if distributed.is_primary():
     say(_describe(config, corpus, functions))
   state = training.train(
-      workdir,
-      init=functions.init,
-      update=functions.update,
-      evaluate=functions.evaluate,
-      batch_at=functions.batch_at,
-      num_steps=config.num_steps,
-      log_every=config.log_every,
-      eval_every=config.eval_every,
-      checkpoint_every=config.checkpoint_every,
-      keep_checkpoints=config.keep_checkpoints,
-      check_replicas_every=config.check_replicas_every,
-      nonfinite=config.nonfinite,
+    workdir,
+    init=functions.init,
+    update=functions.update,
+    evaluate=functions.evaluate,
+    batch_at=functions.batch_at,
+    num_steps=config.num_steps,
+    log_every=config.log_every,
+    eval_every=config.eval_every,
+    checkpoint_every=config.checkpoint_every,
+    keep_checkpoints=config.keep_checkpoints,
+    check_replicas_every=config.check_replicas_every,
+    nonfinite=config.nonfinite,
   )
   params = local(state.params)
   with Preemption() as preemption:
     # In every process: none then waits for another longer than it may.
     summary = perplexity.summary(
-        make_evaluated(config, corpus.vocabulary.size),
-        params,
-        corpus.ids,
-        corpus.vocabulary,
-        window=config.window,
-        lengths=config.eval_lengths,
-        tell=make_tell(preemption),
+      make_evaluated(config, corpus.vocabulary.size),
+      params,
+      corpus.ids,
+      corpus.vocabulary,
+      window=config.window,
+      lengths=config.eval_lengths,
+      tell=make_tell(preemption),
     )
   if distributed.is_primary():
     text = json.dumps(summary, indent=1)
@@ -304,16 +304,16 @@ def _open(config: Config) -> Corpus:
       # Processes of a job may do more and less of it, and could not agree.
       if jax.process_count() == 1 and preemption.requested():
         raise Preempted(
-            'Stopped while the text was made ready. The same command begins '
-            'that anew.'
+          'Stopped while the text was made ready. The same command begins '
+          'that anew.'
         )
 
     corpus = open_corpus(
-        config.corpus,
-        config.data_dir,
-        config.vocabulary_size,
-        config.lower_case,
-        beat,
+      config.corpus,
+      config.data_dir,
+      config.vocabulary_size,
+      config.lower_case,
+      beat,
     )
     beat()
   return corpus
@@ -322,15 +322,15 @@ def _open(config: Config) -> Corpus:
 def _describe(config: Config, corpus: Corpus, functions: Functions) -> str:
   state = jax.eval_shape(functions.init)
   return (
-      f'{config.corpus}: {len(corpus.ids["train"]):,} words to learn from, of '
-      f'{corpus.vocabulary.size:,} different ones; {config.core.name}, '
-      f'{training.count_parameters(state.params):,} parameters; '
-      f'{jax.device_count()} devices'
+    f'{config.corpus}: {len(corpus.ids["train"]):,} words to learn from, of '
+    f'{corpus.vocabulary.size:,} different ones; {config.core.name}, '
+    f'{training.count_parameters(state.params):,} parameters; '
+    f'{jax.device_count()} devices'
   )
 
 
 def make_tell(
-    preemption: Preemption, seconds_between_lines: float = 10.0
+  preemption: Preemption, seconds_between_lines: float = 10.0
 ) -> perplexity.Tell:
   """Says how far the evaluation is, to the watchdog and on the console.
 
@@ -344,8 +344,8 @@ def make_tell(
     watchdog.beat()
     if preemption.requested():
       raise Preempted(
-          f'Stopped while measuring, {what}: {done:,} of {total:,} words. What '
-          'was trained is saved; the same command measures again.'
+        f'Stopped while measuring, {what}: {done:,} of {total:,} words. What '
+        'was trained is saved; the same command measures again.'
       )
     now = time.monotonic()
     if distributed.is_primary() and now - last_line >= seconds_between_lines:
@@ -361,18 +361,24 @@ def write_samples(config: Config, corpus: Corpus, params) -> list[str]:
   read = make_reader(config, size, params)
   state = make_evaluated(config, size).initial_state(1)
   return [
-      ' '.join(
-          generate(
-              read, state, corpus.vocabulary, [], 50,
-              temperature=0.8, top_k=min(40, size), seed=seed,
-          )
+    ' '.join(
+      generate(
+        read,
+        state,
+        corpus.vocabulary,
+        [],
+        50,
+        temperature=0.8,
+        top_k=min(40, size),
+        seed=seed,
       )
-      for seed in range(3)
+    )
+    for seed in range(3)
   ]
 
 
 def record_reading(
-    config: Config, corpus: Corpus, params, workdir: pathlib.Path
+  config: Config, corpus: Corpus, params, workdir: pathlib.Path
 ) -> None:
   """Saves what the core does with some words of 'valid', for `analysis`."""
   size = corpus.vocabulary.size
@@ -386,18 +392,18 @@ def record_reading(
 
   steps = jax.jit(trace.apply)(params, ids[None])
   analysis.save_reading(
-      workdir,
-      words=corpus.vocabulary.decode(ids),
-      attention=steps.attention[:, 0, 0],  # [T, H, N, N + 1]
-      gates={name: gate[:, 0] for name, gate in steps.gates.items()},
+    workdir,
+    words=corpus.vocabulary.decode(ids),
+    attention=steps.attention[:, 0, 0],  # [T, H, N, N + 1]
+    gates={name: gate[:, 0] for name, gate in steps.gates.items()},
   )
 
 
 if __name__ == '__main__':
   command_line.main(
-      train,
-      Config,
-      sweep.PRESETS,
-      experiment='language_modeling',
-      preset='quick',
+    train,
+    Config,
+    sweep.PRESETS,
+    experiment='language_modeling',
+    preset='quick',
   )

@@ -30,21 +30,21 @@ EXPERIMENTS = ('learn_to_execute', 'memorization')
 
 # Name of a core -> what the paper calls it.
 FAMILIES = {
-    'lstm': 'LSTM',
-    'lstm_bank': 'EntNet',
-    'dnc': 'DNC',
-    'relational_memory': 'RMC',
-    'paper_relational_memory': 'RMC, as printed',
-    'entity_network': 'EntNet cell',
+  'lstm': 'LSTM',
+  'lstm_bank': 'EntNet',
+  'dnc': 'DNC',
+  'relational_memory': 'RMC',
+  'paper_relational_memory': 'RMC, as printed',
+  'entity_network': 'EntNet cell',
 }
 # Santoro et al. 2018, table 1: task -> test accuracy per character, in percent.
 TABLE_1 = {
-    'addition': {'LSTM': 99.8, 'EntNet': 98.4, 'DNC': 99.4, 'RMC': 99.9},
-    'algebra_control': {'LSTM': 97.4, 'EntNet': 98.0, 'DNC': 83.8, 'RMC': 99.6},
-    'program': {'LSTM': 66.1, 'EntNet': 73.4, 'DNC': 69.5, 'RMC': 79.0},
-    'copy': {'LSTM': 99.8, 'EntNet': 91.8, 'DNC': 100.0, 'RMC': 100.0},
-    'reverse': {'LSTM': 99.7, 'EntNet': 100.0, 'DNC': 100.0, 'RMC': 100.0},
-    'double': {'LSTM': 99.7, 'EntNet': 62.3, 'DNC': 100.0, 'RMC': 99.8},
+  'addition': {'LSTM': 99.8, 'EntNet': 98.4, 'DNC': 99.4, 'RMC': 99.9},
+  'algebra_control': {'LSTM': 97.4, 'EntNet': 98.0, 'DNC': 83.8, 'RMC': 99.6},
+  'program': {'LSTM': 66.1, 'EntNet': 73.4, 'DNC': 69.5, 'RMC': 79.0},
+  'copy': {'LSTM': 99.8, 'EntNet': 91.8, 'DNC': 100.0, 'RMC': 100.0},
+  'reverse': {'LSTM': 99.7, 'EntNet': 100.0, 'DNC': 100.0, 'RMC': 100.0},
+  'double': {'LSTM': 99.7, 'EntNet': 62.3, 'DNC': 100.0, 'RMC': 99.8},
 }
 
 
@@ -118,18 +118,18 @@ def report(*workdirs: pathlib.Path) -> str:
     lines += ['', table(runs), '']
   path = pathlib.Path(os.path.commonpath(workdirs)) / CURVES
   draw_panels(
-      path,
-      [
-          (
-              problem,
-              [
-                  (f'{family}, {run.workdir.name}', run.records)
-                  for family, run in by_family.items()
-              ],
-          )
-          for problem, by_family in strongest(runs).items()
-      ],
-      metric='accuracy',
+    path,
+    [
+      (
+        problem,
+        [
+          (f'{family}, {run.workdir.name}', run.records)
+          for family, run in by_family.items()
+        ],
+      )
+      for problem, by_family in strongest(runs).items()
+    ],
+    metric='accuracy',
   )
   lines.append(f'curves: {path}')
   if len(runs) == 1:
@@ -145,13 +145,11 @@ def strongest(runs: Sequence[Run]) -> dict[str, dict[str, Run]]:
     result[problem] = {}
     for family in FAMILIES.values():
       same = [
-          run
-          for run in runs
-          if (run.problem, run.family) == (problem, family)
+        run for run in runs if (run.problem, run.family) == (problem, family)
       ]
       if same:
         result[problem][family] = max(
-            same, key=lambda run: score(run.records).best
+          same, key=lambda run: score(run.records).best
         )
   return result
 
@@ -202,8 +200,8 @@ def _read(workdir: pathlib.Path) -> Run:
   saved = json.loads((workdir / 'config.json').read_text())
   if saved['experiment'] not in EXPERIMENTS:
     raise ValueError(
-        f'{workdir} is a run of {saved["experiment"]}, expected one of '
-        f'{" or ".join(EXPERIMENTS)}.'
+      f'{workdir} is a run of {saved["experiment"]}, expected one of '
+      f'{" or ".join(EXPERIMENTS)}.'
     )
   return Run(workdir, saved['config'], read_metrics(workdir))
 
@@ -211,11 +209,11 @@ def _read(workdir: pathlib.Path) -> Run:
 def _describe(run: Run) -> str:
   best, last, best_wholly_right, last_wholly_right = score(run.records)
   return (
-      f'{run.workdir.name}: {run.family} on {run.problem}: '
-      f'{last:.1%} of the characters right, best {best:.1%} '
-      f'({"solved" if best >= SOLVED else "not solved"}: {SOLVED:.0%}); '
-      f'{last_wholly_right:.1%} of the answers wholly, best '
-      f'{best_wholly_right:.1%}'
+    f'{run.workdir.name}: {run.family} on {run.problem}: '
+    f'{last:.1%} of the characters right, best {best:.1%} '
+    f'({"solved" if best >= SOLVED else "not solved"}: {SOLVED:.0%}); '
+    f'{last_wholly_right:.1%} of the answers wholly, best '
+    f'{best_wholly_right:.1%}'
   )
 
 

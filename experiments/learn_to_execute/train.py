@@ -71,7 +71,7 @@ class Config:
   batch_size: int = 128  # over all devices
   num_steps: int = 200_000  # updates
   optimizer: training.OptimizerConfig = dataclasses.field(
-      default_factory=lambda: training.OptimizerConfig(learning_rate=1e-3)
+    default_factory=lambda: training.OptimizerConfig(learning_rate=1e-3)
   )
   seed: int = 0
   eval_examples: int = 12_800  # of the largest length and nesting
@@ -81,7 +81,7 @@ class Config:
   keep_checkpoints: int = 3
   check_replicas_every: int = 1000
   nonfinite: training.NonfiniteConfig = dataclasses.field(
-      default_factory=training.NonfiniteConfig
+    default_factory=training.NonfiniteConfig
   )
   updates_per_call: int = 20  # updates made on the devices at a time
 
@@ -94,8 +94,8 @@ class Config:
     for name in ('train_feed', 'eval_feed'):
       if getattr(self, name) not in FEEDS:
         raise ValueError(
-            f'{name} must be one of {", ".join(FEEDS)}. '
-            f'Got: {getattr(self, name)!r}.'
+          f'{name} must be one of {", ".join(FEEDS)}. '
+          f'Got: {getattr(self, name)!r}.'
         )
     positive_int('eval_examples', self.eval_examples)
     for i, size in enumerate(self.hidden_sizes):
@@ -105,23 +105,23 @@ class Config:
 def make_task(config: Config) -> learn_to_execute.Task:
   """What is asked of the model; raises ValueError for what makes no sense."""
   return learn_to_execute.Task(
-      name=config.task,
-      max_length=config.max_length,
-      max_nesting=config.max_nesting,
-      grammar=config.grammar,
-      tokens=config.tokens,
-      num_integers=config.num_integers,
+    name=config.task,
+    max_length=config.max_length,
+    max_nesting=config.max_nesting,
+    grammar=config.grammar,
+    tokens=config.tokens,
+    num_integers=config.num_integers,
   )
 
 
 def make_curriculum(config: Config) -> Curriculum:
   """How hard each sample is; raises ValueError for what makes no sense."""
   return Curriculum(
-      config.curriculum,
-      max_length=config.max_length,
-      max_nesting=config.max_nesting,
-      threshold=config.curriculum_threshold,
-      window=config.curriculum_window,
+    config.curriculum,
+    max_length=config.max_length,
+    max_nesting=config.max_nesting,
+    threshold=config.curriculum_threshold,
+    window=config.curriculum_window,
   )
 
 
@@ -130,12 +130,12 @@ def make_model(config: Config) -> EncoderDecoder:
   vocabulary = make_task(config).vocabulary
   core = build_core(config.core)
   return EncoderDecoder(
-      core,
-      vocabulary.size,
-      vocabulary.start,
-      config.hidden_sizes,
-      decoder_core=build_core(config.core) if config.own_decoder_core else None,
-      remat=config.remat,
+    core,
+    vocabulary.size,
+    vocabulary.start,
+    config.hidden_sizes,
+    decoder_core=build_core(config.core) if config.own_decoder_core else None,
+    remat=config.remat,
   )
 
 
@@ -156,11 +156,11 @@ def make_functions(config: Config) -> Functions:
 
   def init():
     batch = jax.tree.map(
-        lambda x: x[None], learn_to_execute.sample(init_key, task)
+      lambda x: x[None], learn_to_execute.sample(init_key, task)
     )
     params = network.init(init_key, batch, config.train_feed)
     return training.create_state(
-        params, curriculum.initial_state(), optimizer, base_key
+      params, curriculum.initial_state(), optimizer, base_key
     )
 
   def sample(key, state):
@@ -175,13 +175,13 @@ def make_functions(config: Config) -> Functions:
     loss, weight = losses.softmax_cross_entropy(logits, batch.targets, mask)
     state = curriculum.advance(state)
     level = {
-        f'curriculum_{name}': (value, 1)
-        for name, value in state.level._asdict().items()
+      f'curriculum_{name}': (value, 1)
+      for name, value in state.level._asdict().items()
     }
     return loss, training.LossAux(
-        weight,
-        {'accuracy': metrics.accuracy(logits, batch.targets, mask), **level},
-        curriculum.observe(state, loss, weight),
+      weight,
+      {'accuracy': metrics.accuracy(logits, batch.targets, mask), **level},
+      curriculum.observe(state, loss, weight),
     )
 
   def metric_fn(params, state, batch):
@@ -190,27 +190,28 @@ def make_functions(config: Config) -> Functions:
     answers = logits, batch.targets, target_mask(batch)
     correct, count = jax.vmap(metrics.accuracy)(*answers)
     return {
-        'loss': jax.vmap(losses.softmax_cross_entropy)(*answers),
-        'accuracy': (correct, count),
-        'wholly_right': (
-            (correct == count).astype(jnp.float32), jnp.ones_like(count)
-        ),
+      'loss': jax.vmap(losses.softmax_cross_entropy)(*answers),
+      'accuracy': (correct, count),
+      'wholly_right': (
+        (correct == count).astype(jnp.float32),
+        jnp.ones_like(count),
+      ),
     }
 
   update = training.make_update(
-      loss_fn,
-      optimizer,
-      global_batch_size=config.batch_size,
-      sample=sample,
-      data_key=train_key,
-      updates_per_call=config.updates_per_call,
+    loss_fn,
+    optimizer,
+    global_batch_size=config.batch_size,
+    sample=sample,
+    data_key=train_key,
+    updates_per_call=config.updates_per_call,
   )
   evaluate = training.make_evaluate_generated(
-      metric_fn,
-      lambda key: learn_to_execute.sample(key, task),
-      eval_key,
-      num_examples=config.eval_examples,
-      global_batch_size=config.batch_size,
+    metric_fn,
+    lambda key: learn_to_execute.sample(key, task),
+    eval_key,
+    num_examples=config.eval_examples,
+    global_batch_size=config.batch_size,
   )
   return Functions(init, update, evaluate)
 
@@ -218,11 +219,11 @@ def make_functions(config: Config) -> Functions:
 def make_network(config: Config) -> hk.Transformed:
   """(batch, feed) -> logits [B, T_out, vocabulary]."""
   return hk.without_apply_rng(
-      hk.transform(
-          lambda batch, feed: make_model(config)(
-              batch.inputs, batch.input_length, batch.targets, feed
-          )
+    hk.transform(
+      lambda batch, feed: make_model(config)(
+        batch.inputs, batch.input_length, batch.targets, feed
       )
+    )
   )
 
 
@@ -236,18 +237,18 @@ def train(config: Config, workdir: pathlib.Path) -> None:
   """Trains, evaluates and prints; resumes what it finds in `workdir`."""
   functions = make_functions(config)
   state = training.train(
-      workdir,
-      init=functions.init,
-      update=functions.update,
-      evaluate=functions.evaluate,
-      num_steps=config.num_steps,
-      updates_per_call=config.updates_per_call,
-      log_every=config.log_every,
-      eval_every=config.eval_every,
-      checkpoint_every=config.checkpoint_every,
-      keep_checkpoints=config.keep_checkpoints,
-      check_replicas_every=config.check_replicas_every,
-      nonfinite=config.nonfinite,
+    workdir,
+    init=functions.init,
+    update=functions.update,
+    evaluate=functions.evaluate,
+    num_steps=config.num_steps,
+    updates_per_call=config.updates_per_call,
+    log_every=config.log_every,
+    eval_every=config.eval_every,
+    checkpoint_every=config.checkpoint_every,
+    keep_checkpoints=config.keep_checkpoints,
+    check_replicas_every=config.check_replicas_every,
+    nonfinite=config.nonfinite,
   )
   if distributed.is_primary():
     analysis.save_samples(workdir, describe_samples(config, state.params))
@@ -271,9 +272,9 @@ def _keys(config: Config) -> jax.Array:
 
 if __name__ == '__main__':
   command_line.main(
-      train,
-      Config,
-      sweep.PRESETS,
-      experiment='learn_to_execute',
-      preset='quick',
+    train,
+    Config,
+    sweep.PRESETS,
+    experiment='learn_to_execute',
+    preset='quick',
   )

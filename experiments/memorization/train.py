@@ -33,16 +33,16 @@ class Config(learn_to_execute.Config):
     super().validate()
     if not learn_to_execute.make_task(self).is_memory:
       raise ValueError(
-          f'task must be one of {", ".join(sweep.TASKS)}; '
-          f'experiments.learn_to_execute has the others. Got: {self.task!r}.'
+        f'task must be one of {", ".join(sweep.TASKS)}; '
+        f'experiments.learn_to_execute has the others. Got: {self.task!r}.'
       )
 
 
 if __name__ == '__main__':
   command_line.main(
-      learn_to_execute.train,
-      Config,
-      sweep.PRESETS,
-      experiment='memorization',
-      preset='quick',
+    learn_to_execute.train,
+    Config,
+    sweep.PRESETS,
+    experiment='memorization',
+    preset='quick',
   )

@@ -62,25 +62,25 @@ def report(workdir: pathlib.Path, *others: pathlib.Path) -> str:
   records = [read_metrics(run) for run in runs]
   num_objects = configs[0]['num_objects']
   draw_curves(
-      workdir / CURVE,
-      [
-          (f'{run.name} ({config["core"]["name"]})', lines)
-          for run, config, lines in zip(runs, configs, records, strict=True)
-      ],
-      metric='accuracy',
-      title=f'Nth {configs[0]["order"]}, {num_objects} vectors of '
-      f'{configs[0]["num_features"]} features',
-      levels={
-          'chance': 1 / num_objects,
-          'knows m itself, else guesses': plateau(num_objects),
-      },
+    workdir / CURVE,
+    [
+      (f'{run.name} ({config["core"]["name"]})', lines)
+      for run, config, lines in zip(runs, configs, records, strict=True)
+    ],
+    metric='accuracy',
+    title=f'Nth {configs[0]["order"]}, {num_objects} vectors of '
+    f'{configs[0]["num_features"]} features',
+    levels={
+      'chance': 1 / num_objects,
+      'knows m itself, else guesses': plateau(num_objects),
+    },
   )
   lines = [
-      f'{run.name}: accuracy {score(lines):.1%} on '
-      f'{config["eval_examples"]:,} fresh examples '
-      f'({"solved" if score(lines) >= SOLVED else "not solved"}: '
-      f'{SOLVED:.0%}; plateau {plateau(config["num_objects"]):.0%})'
-      for run, config, lines in zip(runs, configs, records, strict=True)
+    f'{run.name}: accuracy {score(lines):.1%} on '
+    f'{config["eval_examples"]:,} fresh examples '
+    f'({"solved" if score(lines) >= SOLVED else "not solved"}: '
+    f'{SOLVED:.0%}; plateau {plateau(config["num_objects"]):.0%})'
+    for run, config, lines in zip(runs, configs, records, strict=True)
   ]
   lines.append(f'curve: {workdir / CURVE}')
   if (workdir / ATTENTION_DATA).exists():
@@ -106,23 +106,26 @@ def draw_recorded_attention(workdir: pathlib.Path) -> None:
   """
   data = np.load(workdir / ATTENTION_DATA)
   draw_attention(
-      workdir / ATTENTION,
-      data['attention'][:, :, 0],  # [S, T, H, N, N + 1], the first block
-      step_labels=[
-          [f'vector {label + 1}' for label in row] for row in data['labels']
-      ],
-      marked=[
-          int(np.argmax(row == m))
-          for row, m in zip(data['labels'], data['m'], strict=True)
-      ],
-      captions=[
-          f'{_ordinal(n + 1)} {data["order"]} from vector {m + 1}?  It is '
-          f'{answer + 1}; the model says {prediction + 1}.'
-          for n, m, answer, prediction in zip(
-              data['n'], data['m'], data['answer'], data['prediction'],
-              strict=True,
-          )
-      ],
+    workdir / ATTENTION,
+    data['attention'][:, :, 0],  # [S, T, H, N, N + 1], the first block
+    step_labels=[
+      [f'vector {label + 1}' for label in row] for row in data['labels']
+    ],
+    marked=[
+      int(np.argmax(row == m))
+      for row, m in zip(data['labels'], data['m'], strict=True)
+    ],
+    captions=[
+      f'{_ordinal(n + 1)} {data["order"]} from vector {m + 1}?  It is '
+      f'{answer + 1}; the model says {prediction + 1}.'
+      for n, m, answer, prediction in zip(
+        data['n'],
+        data['m'],
+        data['answer'],
+        data['prediction'],
+        strict=True,
+      )
+    ],
   )
 
 

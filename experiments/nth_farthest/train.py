@@ -52,7 +52,7 @@ class Config:
   batch_size: int = 1600  # over all devices
   num_steps: int = 1_000_000  # updates
   optimizer: training.OptimizerConfig = dataclasses.field(
-      default_factory=training.OptimizerConfig
+    default_factory=training.OptimizerConfig
   )
   seed: int = 0
   eval_examples: int = 16_000  # the same fresh examples at every evaluation
@@ -62,7 +62,7 @@ class Config:
   keep_checkpoints: int = 3
   check_replicas_every: int = 1000
   nonfinite: training.NonfiniteConfig = dataclasses.field(
-      default_factory=training.NonfiniteConfig
+    default_factory=training.NonfiniteConfig
   )
   updates_per_call: int = 20  # updates made on the devices at a time
 
@@ -72,28 +72,28 @@ class Config:
         raise ValueError(f'{name} must be >= 1. Got: {getattr(self, name)}.')
     if self.order not in nth_farthest.ORDERS:
       raise ValueError(
-          f'order must be one of {", ".join(nth_farthest.ORDERS)}. '
-          f'Got: {self.order!r}.'
+        f'order must be one of {", ".join(nth_farthest.ORDERS)}. '
+        f'Got: {self.order!r}.'
       )
 
 
 def make_model(config: Config) -> SequenceClassifier:
   """Core, read-out MLP and logits, inside an `hk.transform`."""
   return SequenceClassifier(
-      build_core(config.core),
-      config.num_objects,
-      config.hidden_sizes,
-      config.remat,
+    build_core(config.core),
+    config.num_objects,
+    config.hidden_sizes,
+    config.remat,
   )
 
 
 def make_sample(config: Config):
   """key -> one example, made on the device."""
   return functools.partial(
-      nth_farthest.sample,
-      num_objects=config.num_objects,
-      num_features=config.num_features,
-      order=config.order,
+    nth_farthest.sample,
+    num_objects=config.num_objects,
+    num_features=config.num_features,
+    order=config.order,
   )
 
 
@@ -108,7 +108,7 @@ class Functions(NamedTuple):
 def make_functions(config: Config) -> Functions:
   """Binds model, task, loss and optimiser together; computes nothing yet."""
   network = hk.without_apply_rng(
-      hk.transform(lambda inputs: make_model(config)(inputs))
+    hk.transform(lambda inputs: make_model(config)(inputs))
   )
   optimizer = training.make_optimizer(config.optimizer)
   sample = make_sample(config)
@@ -130,24 +130,24 @@ def make_functions(config: Config) -> Functions:
     del network_state  # the network has none
     logits = network.apply(params, batch.inputs)
     return {
-        'loss': jax.vmap(losses.softmax_cross_entropy)(logits, batch.target),
-        'accuracy': jax.vmap(metrics.accuracy)(logits, batch.target),
+      'loss': jax.vmap(losses.softmax_cross_entropy)(logits, batch.target),
+      'accuracy': jax.vmap(metrics.accuracy)(logits, batch.target),
     }
 
   update = training.make_update(
-      loss_fn,
-      optimizer,
-      global_batch_size=config.batch_size,
-      sample=lambda key, _: sample(key),
-      data_key=train_key,
-      updates_per_call=config.updates_per_call,
+    loss_fn,
+    optimizer,
+    global_batch_size=config.batch_size,
+    sample=lambda key, _: sample(key),
+    data_key=train_key,
+    updates_per_call=config.updates_per_call,
   )
   evaluate = training.make_evaluate_generated(
-      metric_fn,
-      sample,
-      eval_key,
-      num_examples=config.eval_examples,
-      global_batch_size=config.batch_size,
+    metric_fn,
+    sample,
+    eval_key,
+    num_examples=config.eval_examples,
+    global_batch_size=config.batch_size,
   )
   return Functions(init, update, evaluate)
 
@@ -156,18 +156,18 @@ def train(config: Config, workdir: pathlib.Path) -> None:
   """Trains, evaluates and draws; resumes what it finds in `workdir`."""
   functions = make_functions(config)
   state = training.train(
-      workdir,
-      init=functions.init,
-      update=functions.update,
-      evaluate=functions.evaluate,
-      num_steps=config.num_steps,
-      updates_per_call=config.updates_per_call,
-      log_every=config.log_every,
-      eval_every=config.eval_every,
-      checkpoint_every=config.checkpoint_every,
-      keep_checkpoints=config.keep_checkpoints,
-      check_replicas_every=config.check_replicas_every,
-      nonfinite=config.nonfinite,
+    workdir,
+    init=functions.init,
+    update=functions.update,
+    evaluate=functions.evaluate,
+    num_steps=config.num_steps,
+    updates_per_call=config.updates_per_call,
+    log_every=config.log_every,
+    eval_every=config.eval_every,
+    checkpoint_every=config.checkpoint_every,
+    keep_checkpoints=config.keep_checkpoints,
+    check_replicas_every=config.check_replicas_every,
+    nonfinite=config.nonfinite,
   )
   if distributed.is_primary():
     if config.core.name in ATTENDING:
@@ -183,32 +183,30 @@ def record_attention(config: Config, params, key, workdir: pathlib.Path):
   first, and in the middle.
   """
   trace = hk.without_apply_rng(
-      hk.transform(lambda inputs: make_model(config).trace(inputs))
+    hk.transform(lambda inputs: make_model(config).trace(inputs))
   )
   last = config.num_objects - 1
   questions = [
-      nth_farthest.sample_question(
-          jax.random.fold_in(key, step), config.num_objects, config.num_features
-      )
-      for step in (last, 0, last // 2)
+    nth_farthest.sample_question(
+      jax.random.fold_in(key, step), config.num_objects, config.num_features
+    )
+    for step in (last, 0, last // 2)
   ]
   questions = [
-      question._replace(m=question.labels[step])
-      for question, step in zip(questions, (last, 0, last // 2), strict=True)
+    question._replace(m=question.labels[step])
+    for question, step in zip(questions, (last, 0, last // 2), strict=True)
   ]
   inputs = jnp.stack([nth_farthest.encode(q) for q in questions])
   logits, steps = jax.jit(trace.apply)(params, inputs)
   analysis.save_attention(
-      workdir,
-      attention=steps.attention.swapaxes(0, 1),  # [3, T, L, H, N, N + 1]
-      labels=jnp.stack([q.labels for q in questions]),
-      n=jnp.stack([q.n for q in questions]),
-      m=jnp.stack([q.m for q in questions]),
-      answer=jnp.stack(
-          [nth_farthest.answer(q, config.order) for q in questions]
-      ),
-      prediction=logits.argmax(-1),
-      order=config.order,
+    workdir,
+    attention=steps.attention.swapaxes(0, 1),  # [3, T, L, H, N, N + 1]
+    labels=jnp.stack([q.labels for q in questions]),
+    n=jnp.stack([q.n for q in questions]),
+    m=jnp.stack([q.m for q in questions]),
+    answer=jnp.stack([nth_farthest.answer(q, config.order) for q in questions]),
+    prediction=logits.argmax(-1),
+    order=config.order,
   )
 
 
@@ -219,9 +217,9 @@ def _keys(config: Config) -> jax.Array:
 
 if __name__ == '__main__':
   command_line.main(
-      train,
-      Config,
-      sweep.PRESETS,
-      experiment='nth_farthest',
-      preset='quick',
+    train,
+    Config,
+    sweep.PRESETS,
+    experiment='nth_farthest',
+    preset='quick',
   )

@@ -9,12 +9,12 @@ import numpy as np
 
 
 def draw_attention(
-    path: pathlib.Path,
-    attention: np.ndarray,
-    *,
-    step_labels: Sequence[Sequence[str]],
-    marked: Sequence[int],
-    captions: Sequence[str],
+  path: pathlib.Path,
+  attention: np.ndarray,
+  *,
+  step_labels: Sequence[Sequence[str]],
+  marked: Sequence[int],
+  captions: Sequence[str],
 ) -> None:
   """Draws one row of attention matrices for each sequence.
 
@@ -33,8 +33,8 @@ def draw_attention(
   num_sequences, num_steps, _, num_slots, num_columns = attention.shape
   weights = attention.mean(axis=2)  # [S, T, N, N + I]
   figure = Figure(
-      figsize=(1.25 * num_steps + 0.8, 1.75 * num_sequences),
-      layout='constrained',
+    figsize=(1.25 * num_steps + 0.8, 1.75 * num_sequences),
+    layout='constrained',
   )
   rows = figure.subfigures(num_sequences, squeeze=False)[:, 0]
   for s, row in enumerate(rows):
@@ -44,10 +44,10 @@ def draw_attention(
       axes.imshow(image, vmin=0.0, vmax=weights.max(), cmap='Blues')
       reference = t == marked[s]
       axes.set_title(
-          step_labels[s][t],
-          fontsize=8,
-          color='#D00000' if reference else 'black',
-          fontweight='bold' if reference else 'normal',
+        step_labels[s][t],
+        fontsize=8,
+        color='#D00000' if reference else 'black',
+        fontweight='bold' if reference else 'normal',
       )
       columns = [str(i + 1) for i in range(num_slots)]
       columns += ['in'] * (num_columns - num_slots)
@@ -60,10 +60,10 @@ def draw_attention(
 
 
 def draw_reading(
-    path: pathlib.Path,
-    words: Sequence[str],
-    attention: np.ndarray,
-    gates: Mapping[str, np.ndarray],
+  path: pathlib.Path,
+  words: Sequence[str],
+  attention: np.ndarray,
+  gates: Mapping[str, np.ndarray],
 ) -> None:
   """Draws what a memory does while it reads a text, a column for each word.
 
@@ -76,15 +76,13 @@ def draw_reading(
     attention: [T, H, N, N + 1], of one block.
     gates: name -> [T, N, G]; none for a core without gates.
   """
-  figure = Figure(
-      figsize=(0.32 * len(words) + 2.0, 4.0), layout='constrained'
-  )
+  figure = Figure(figsize=(0.32 * len(words) + 2.0, 4.0), layout='constrained')
   above, below = figure.subplots(2, 1, sharex=True)
   on_word = attention[..., -1].mean(axis=-1).T  # [H, T]
   image = above.imshow(on_word, vmin=0.0, cmap='Blues', aspect='auto')
   figure.colorbar(image, ax=above, label='weight on the word')
   above.set_yticks(
-      range(len(on_word)), [f'head {i + 1}' for i in range(len(on_word))]
+    range(len(on_word)), [f'head {i + 1}' for i in range(len(on_word))]
   )
   for name, values in gates.items():
     means = values.reshape(len(words), -1).mean(axis=-1)
@@ -102,5 +100,5 @@ def _set_off_inputs(weights: np.ndarray, num_slots: int) -> np.ndarray:
   """[N, N + I] with an empty column between the slots and the inputs."""
   gap = np.full((len(weights), 1), np.nan)
   return np.concatenate(
-      [weights[:, :num_slots], gap, weights[:, num_slots:]], axis=1
+    [weights[:, :num_slots], gap, weights[:, num_slots:]], axis=1
   )

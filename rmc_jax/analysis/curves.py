@@ -17,12 +17,12 @@ LabelledRun: TypeAlias = tuple[str, Sequence[Mapping[str, Any]]]
 
 
 def draw_curves(
-    path: pathlib.Path,
-    runs: Sequence[LabelledRun],
-    *,
-    metric: str,
-    title: str,
-    levels: Mapping[str, float] | None = None,
+  path: pathlib.Path,
+  runs: Sequence[LabelledRun],
+  *,
+  metric: str,
+  title: str,
+  levels: Mapping[str, float] | None = None,
 ) -> None:
   """Draws one metric against the number of updates.
 
@@ -40,12 +40,12 @@ def draw_curves(
 
 
 def draw_panels(
-    path: pathlib.Path,
-    panels: Sequence[tuple[str, Sequence[LabelledRun]]],
-    *,
-    metric: str,
-    columns: int = 3,
-    levels: Mapping[str, float] | None = None,
+  path: pathlib.Path,
+  panels: Sequence[tuple[str, Sequence[LabelledRun]]],
+  *,
+  metric: str,
+  columns: int = 3,
+  levels: Mapping[str, float] | None = None,
 ) -> None:
   """`draw_curves` for several titles with their runs, side by side.
 
@@ -67,11 +67,11 @@ def draw_panels(
 
 
 def draw_lines(
-    path: pathlib.Path,
-    lines: Sequence[tuple[str, Mapping[int, float]]],
-    *,
-    x_label: str,
-    y_label: str,
+  path: pathlib.Path,
+  lines: Sequence[tuple[str, Mapping[int, float]]],
+  *,
+  x_label: str,
+  y_label: str,
 ) -> None:
   """Draws values against positive numbers, on a logarithmic axis.
 
@@ -86,12 +86,12 @@ def draw_lines(
   for i, (label, values) in enumerate(lines):
     numbers = sorted(values)
     axes.plot(
-        numbers,
-        [values[number] for number in numbers],
-        color=COLOURS[i % len(COLOURS)],
-        marker='o',
-        markersize=3,
-        label=label,
+      numbers,
+      [values[number] for number in numbers],
+      color=COLOURS[i % len(COLOURS)],
+      marker='o',
+      markersize=3,
+      label=label,
     )
   axes.set(xscale='log', xlabel=x_label, ylabel=y_label)
   axes.grid(alpha=0.2)
@@ -105,22 +105,22 @@ def _draw_panel(axes, title, runs, metric, levels) -> None:
     colour = COLOURS[i % len(COLOURS)]
     axes.plot(*_series(records, 'train', metric), color=colour, alpha=0.3)
     axes.plot(
-        *_series(records, 'eval', metric),
-        color=colour,
-        marker='o',
-        markersize=3,
-        label=label,
+      *_series(records, 'eval', metric),
+      color=colour,
+      marker='o',
+      markersize=3,
+      label=label,
     )
   for label, height in levels.items():
     axes.axhline(height, color='0.4', linestyle=':', linewidth=1)
     axes.annotate(
-        label,
-        (1.0, height),
-        xycoords=('axes fraction', 'data'),
-        ha='right',
-        va='bottom',
-        fontsize=8,
-        color='0.3',
+      label,
+      (1.0, height),
+      xycoords=('axes fraction', 'data'),
+      ha='right',
+      va='bottom',
+      fontsize=8,
+      color='0.3',
     )
   axes.set(title=title, xlabel='updates', ylabel=metric)
   axes.grid(alpha=0.2)
@@ -130,9 +130,9 @@ def _draw_panel(axes, title, runs, metric, levels) -> None:
 def _series(records, group: str, metric: str) -> tuple[list, list]:
   """Steps and values of the lines that have the metric; a gap is a nan."""
   points = [
-      (line['step'], line[group][metric])
-      for line in records
-      if metric in line.get(group, {})
+    (line['step'], line[group][metric])
+    for line in records
+    if metric in line.get(group, {})
   ]
   steps = [step for step, _ in points]
   return steps, [float('nan') if v is None else v for _, v in points]

@@ -9,8 +9,8 @@ def text_table(rows: Sequence[Sequence[str]]) -> str:
   filled = [[*row, *[''] * (num_columns - len(row))] for row in rows]
   widths = [max(map(len, column)) for column in zip(*filled, strict=True)]
   return '\n'.join(
-      '  '.join(
-          cell.ljust(width) for cell, width in zip(row, widths, strict=True)
-      ).rstrip()
-      for row in filled
+    '  '.join(
+      cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+    ).rstrip()
+    for row in filled
   )

@@ -12,14 +12,14 @@ from rmc_jax.cores.projected_core import StepTrace
 from rmc_jax.cores.relational_memory import RelationalMemory
 
 __all__ = [
-    'DNC',
-    'LSTM',
-    'AttendingCore',
-    'EntityNetwork',
-    'LSTMBank',
-    'PaperMemoryState',
-    'PaperRelationalMemory',
-    'ProjectedCore',
-    'RelationalMemory',
-    'StepTrace',
+  'DNC',
+  'LSTM',
+  'AttendingCore',
+  'EntityNetwork',
+  'LSTMBank',
+  'PaperMemoryState',
+  'PaperRelationalMemory',
+  'ProjectedCore',
+  'RelationalMemory',
+  'StepTrace',
 ]

@@ -61,7 +61,7 @@ class CoreConfig:
     """
     if self.name not in NAMES:
       raise ValueError(
-          f'core.name must be one of {", ".join(NAMES)}. Got: {self.name!r}.'
+        f'core.name must be one of {", ".join(NAMES)}. Got: {self.name!r}.'
       )
     try:
       hk.transform(lambda: build_core(self) and None).init(None)
@@ -81,28 +81,28 @@ def build_core(config: CoreConfig) -> hk.RNNCore:
 
 def _relational_memory(config: CoreConfig) -> hk.RNNCore:
   return RelationalMemory(
-      mem_slots=config.mem_slots,
-      head_size=config.head_size,
-      num_heads=config.num_heads,
-      num_blocks=config.num_blocks,
-      forget_bias=config.forget_bias,
-      input_bias=config.input_bias,
-      gate_style=config.gate_style,
-      attention_mlp_layers=config.attention_mlp_layers,
-      key_size=config.key_size,
-      query_scale=config.query_scale,
+    mem_slots=config.mem_slots,
+    head_size=config.head_size,
+    num_heads=config.num_heads,
+    num_blocks=config.num_blocks,
+    forget_bias=config.forget_bias,
+    input_bias=config.input_bias,
+    gate_style=config.gate_style,
+    attention_mlp_layers=config.attention_mlp_layers,
+    key_size=config.key_size,
+    query_scale=config.query_scale,
   )
 
 
 def _paper_relational_memory(config: CoreConfig) -> hk.RNNCore:
   return PaperRelationalMemory(
-      mem_slots=config.mem_slots,
-      head_size=config.head_size,
-      num_heads=config.num_heads,
-      forget_bias=config.forget_bias,
-      gate_style=config.gate_style,
-      attention_mlp_layers=config.attention_mlp_layers,
-      key_size=config.key_size,
+    mem_slots=config.mem_slots,
+    head_size=config.head_size,
+    num_heads=config.num_heads,
+    forget_bias=config.forget_bias,
+    gate_style=config.gate_style,
+    attention_mlp_layers=config.attention_mlp_layers,
+    key_size=config.key_size,
   )
 
 
@@ -112,42 +112,42 @@ def _lstm(config: CoreConfig) -> hk.RNNCore:
 
 def _lstm_bank(config: CoreConfig) -> hk.RNNCore:
   return LSTMBank(
-      total_size=config.total_size,
-      num_cells=config.num_cells,
-      share_weights=config.share_weights,
-      summed=config.summed,
+    total_size=config.total_size,
+    num_cells=config.num_cells,
+    share_weights=config.share_weights,
+    summed=config.summed,
   )
 
 
 def _entity_network(config: CoreConfig) -> hk.RNNCore:
   return EntityNetwork(
-      num_slots=config.num_slots,
-      slot_size=config.slot_size,
-      gate_bias=config.gate_bias,
+    num_slots=config.num_slots,
+    slot_size=config.slot_size,
+    gate_bias=config.gate_bias,
   )
 
 
 def _dnc(config: CoreConfig) -> hk.RNNCore:
   return DNC(
-      memory_size=config.memory_size,
-      word_size=config.word_size,
-      num_reads=config.num_reads,
-      num_writes=config.num_writes,
-      controller=config.controller,
-      hidden_size=config.hidden_size,
-      num_layers=config.num_layers,
-      output_size=config.output_size,
-      clip_value=config.clip_value,
+    memory_size=config.memory_size,
+    word_size=config.word_size,
+    num_reads=config.num_reads,
+    num_writes=config.num_writes,
+    controller=config.controller,
+    hidden_size=config.hidden_size,
+    num_layers=config.num_layers,
+    output_size=config.output_size,
+    clip_value=config.clip_value,
   )
 
 
 _BUILDERS = {
-    'relational_memory': _relational_memory,
-    'paper_relational_memory': _paper_relational_memory,
-    'lstm': _lstm,
-    'lstm_bank': _lstm_bank,
-    'entity_network': _entity_network,
-    'dnc': _dnc,
+  'relational_memory': _relational_memory,
+  'paper_relational_memory': _paper_relational_memory,
+  'lstm': _lstm,
+  'lstm_bank': _lstm_bank,
+  'entity_network': _entity_network,
+  'dnc': _dnc,
 }
 NAMES = tuple(_BUILDERS)
 # Those that have attention weights to look at.

@@ -43,7 +43,7 @@ class Tap(NamedTuple):
 
 
 def tap_weights(
-    step: Step, inputs: ArrayTree, state: ArrayTree, num_steps: int
+  step: Step, inputs: ArrayTree, state: ArrayTree, num_steps: int
 ) -> tuple[Step, list[Tap | None]]:
   """Takes the weight gradients out of a loop over `step`.
 
@@ -84,10 +84,10 @@ def tap_weights(
 
 
 def weight_product(
-    product: Product,
-    x: Array,
-    w: Array,
-    open_tap: Callable[[Product, jax.ShapeDtypeStruct], Tap],
+  product: Product,
+  x: Array,
+  w: Array,
+  open_tap: Callable[[Product, jax.ShapeDtypeStruct], Tap],
 ) -> Array:
   """`product(x, w)`, whose gradient for w is deferred where a loop wants that.
 
@@ -113,8 +113,8 @@ def open_tap(product: Product, rows: jax.ShapeDtypeStruct, w: Array) -> Tap:
   flat = jax.ShapeDtypeStruct((1, rows.shape[-1]), rows.dtype)
   out = jax.eval_shape(product, flat, w)  # [1, Y]
   return Tap(
-      jnp.zeros(rows.shape, rows.dtype),
-      jnp.zeros((*rows.shape[:-1], out.shape[-1]), out.dtype),
+    jnp.zeros(rows.shape, rows.dtype),
+    jnp.zeros((*rows.shape[:-1], out.shape[-1]), out.dtype),
   )
 
 
@@ -152,7 +152,7 @@ _tapped_product.defvjp(_tapped_forward, _tapped_backward)
 
 # What happens at each use of a weight, while a step is traced for its loop.
 _at_use: contextvars.ContextVar[Callable[..., Tap | None] | None] = (
-    contextvars.ContextVar('at_use', default=None)
+  contextvars.ContextVar('at_use', default=None)
 )
 
 

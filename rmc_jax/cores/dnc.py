@@ -91,17 +91,17 @@ class DNC(ProjectedCore):
 
   @hk.name_like('__call__')
   def __init__(
-      self,
-      memory_size: int = 80,
-      word_size: int = 64,
-      num_reads: int = 4,
-      num_writes: int = 1,
-      controller: str = 'lstm',
-      hidden_size: int = 256,
-      num_layers: int = 2,
-      output_size: int | None = None,
-      clip_value: float | None = 20.0,
-      name: str = 'dnc',
+    self,
+    memory_size: int = 80,
+    word_size: int = 64,
+    num_reads: int = 4,
+    num_writes: int = 1,
+    controller: str = 'lstm',
+    hidden_size: int = 256,
+    num_layers: int = 2,
+    output_size: int | None = None,
+    clip_value: float | None = 20.0,
+    name: str = 'dnc',
   ):
     """Constructs the core.
 
@@ -134,48 +134,48 @@ class DNC(ProjectedCore):
     output_size = positive_int('output_size', output_size)
     if controller not in CONTROLLERS:
       raise ValueError(
-          f'controller must be one of {CONTROLLERS}. Got: {controller!r}.'
+        f'controller must be one of {CONTROLLERS}. Got: {controller!r}.'
       )
     if clip_value is not None and not clip_value > 0:
       raise ValueError(
-          f'clip_value must be > 0, or None not to clip. Got: {clip_value}.'
+        f'clip_value must be > 0, or None not to clip. Got: {clip_value}.'
       )
     self._clip_value = clip_value
     if controller == 'lstm':
       # It looks up its policy when it is made, and should have this core's.
       with (
-          hk.mixed_precision.push_policy(LSTM, self._policy)
-          if self._policy
-          else contextlib.nullcontext()
+        hk.mixed_precision.push_policy(LSTM, self._policy)
+        if self._policy
+        else contextlib.nullcontext()
       ):
         self._controller = LSTM(
-            hidden_size, num_layers, reads * word, name='controller'
+          hidden_size, num_layers, reads * word, name='controller'
         )
     else:
       self._controller = _FeedForward(
-          hidden_size, num_layers, reads * word, self._policy, name='controller'
+        hidden_size, num_layers, reads * word, self._policy, name='controller'
       )
     self._state_shapes = {
-        'memory': (slots, word),
-        'read_weights': (reads, slots),
-        'write_weights': (writes, slots),
-        'link': (writes, slots, slots),
-        'precedence': (writes, slots),
-        'usage': (slots,),
-        'reads': (reads, word),
+      'memory': (slots, word),
+      'read_weights': (reads, slots),
+      'write_weights': (writes, slots),
+      'link': (writes, slots, slots),
+      'precedence': (writes, slots),
+      'usage': (slots,),
+      'reads': (reads, word),
     }
     # The interface, in the order of its columns.
     self._interface_shapes = _Interface(
-        write_words=(writes, word),
-        erase=(writes, word),
-        free_gates=(reads,),
-        allocation_gates=(writes,),
-        write_gates=(writes,),
-        read_modes=(reads, 2 * writes + 1),
-        write_keys=(writes, word),
-        write_strengths=(writes,),
-        read_keys=(reads, word),
-        read_strengths=(reads,),
+      write_words=(writes, word),
+      erase=(writes, word),
+      free_gates=(reads,),
+      allocation_gates=(writes,),
+      write_gates=(writes,),
+      read_modes=(reads, 2 * writes + 1),
+      write_keys=(writes, word),
+      write_strengths=(writes,),
+      read_keys=(reads, word),
+      read_strengths=(reads,),
     )
     width = sum(map(math.prod, self._interface_shapes))
     self._interface = Linear(width, policy=self._policy, name='interface')
@@ -186,8 +186,8 @@ class DNC(ProjectedCore):
     """Zeros, with a B axis in front or for None without: no slot is in use."""
     lead = () if batch_size is None else (batch_size,)
     return DNCState(
-        **{k: jnp.zeros((*lead, *v)) for k, v in self._state_shapes.items()},
-        controller=self._controller.initial_state(batch_size),
+      **{k: jnp.zeros((*lead, *v)) for k, v in self._state_shapes.items()},
+      controller=self._controller.initial_state(batch_size),
     )
 
   @hk.transparent
@@ -197,14 +197,14 @@ class DNC(ProjectedCore):
 
   @hk.transparent
   def step(
-      self, projected: ArrayTree, state: DNCState
+    self, projected: ArrayTree, state: DNCState
   ) -> tuple[Array, DNCState]:
     """See base class. The output is [..., output_size]."""
     before = wide(state)
     hidden, controller = self._clip(
-        self._controller.step(
-            projected, before.controller, feedback=_flatten(before.reads)
-        )
+      self._controller.step(
+        projected, before.controller, feedback=_flatten(before.reads)
+      )
     )
     interface = _parse(self._interface(hidden), self._interface_shapes)
     after = _write_and_read(interface, before)._replace(controller=controller)
@@ -222,8 +222,8 @@ class DNC(ProjectedCore):
     expected = jax.tree.map(jnp.shape, zeros)
     if shapes != expected:
       raise ValueError(
-          f'{self.name}: the state has shapes {shapes}, expected {expected} '
-          'for some batch, or all without; initial_state() makes one.'
+        f'{self.name}: the state has shapes {shapes}, expected {expected} '
+        'for some batch, or all without; initial_state() makes one.'
       )
     return batch_shape
 
@@ -240,20 +240,20 @@ class _FeedForward(hk.Module):
 
   @hk.name_like('__call__')
   def __init__(
-      self,
-      hidden_size: int,
-      num_layers: int,
-      feedback_size: int,
-      policy: jmp.Policy | None,
-      name: str,
+    self,
+    hidden_size: int,
+    num_layers: int,
+    feedback_size: int,
+    policy: jmp.Policy | None,
+    name: str,
   ):
     super().__init__(name=name)
     self._feedback_size = feedback_size
     self._input = Linear(hidden_size, policy=policy, name='input')
     self._feedback = Linear(hidden_size, False, policy=policy, name='feedback')
     self._layers = [
-        Linear(hidden_size, policy=policy, name=f'linear_{i}')
-        for i in range(1, num_layers)
+      Linear(hidden_size, policy=policy, name=f'linear_{i}')
+      for i in range(1, num_layers)
     ]
 
   @hk.transparent
@@ -273,7 +273,7 @@ class _FeedForward(hk.Module):
 
   @hk.transparent
   def step(
-      self, projected: Array, state: tuple[()], feedback: Array
+    self, projected: Array, state: tuple[()], feedback: Array
   ) -> tuple[Array, tuple[()]]:
     """The rest, from [..., feedback_size] too: [..., Y] and nothing."""
     x = jax.nn.relu(projected + self._feedback(feedback))
@@ -300,18 +300,20 @@ class _Interface(NamedTuple):
 def _parse(columns: Array, shapes: _Interface) -> _Interface:
   """Cuts the interface's columns into its parts, each in its range."""
   parts = jax.lax.split(
-      columns, [math.prod(shape) for shape in shapes], axis=columns.ndim - 1
+    columns, [math.prod(shape) for shape in shapes], axis=columns.ndim - 1
   )
-  raw = _Interface(*(
+  raw = _Interface(
+    *(
       part.reshape(*part.shape[:-1], *shape)
       for part, shape in zip(parts, shapes, strict=True)
-  ))
+    )
+  )
   return raw._replace(
-      erase=jax.nn.sigmoid(raw.erase),
-      free_gates=jax.nn.sigmoid(raw.free_gates),
-      allocation_gates=jax.nn.sigmoid(raw.allocation_gates),
-      write_gates=jax.nn.sigmoid(raw.write_gates),
-      read_modes=jax.nn.softmax(raw.read_modes),
+    erase=jax.nn.sigmoid(raw.erase),
+    free_gates=jax.nn.sigmoid(raw.free_gates),
+    allocation_gates=jax.nn.sigmoid(raw.allocation_gates),
+    write_gates=jax.nn.sigmoid(raw.write_gates),
+    read_modes=jax.nn.softmax(raw.read_modes),
   )
 
 
@@ -320,32 +322,32 @@ def _write_and_read(do: _Interface, state: DNCState) -> DNCState:
   usage = addressing.usage_after_writes(state.usage, state.write_weights)
   usage = addressing.usage_after_reads(usage, do.free_gates, state.read_weights)
   allocations = addressing.write_allocations(
-      usage, do.allocation_gates * do.write_gates
+    usage, do.allocation_gates * do.write_gates
   )
   content = addressing.content_weights(
-      do.write_keys, do.write_strengths, state.memory
+    do.write_keys, do.write_strengths, state.memory
   )
   write_weights = addressing.write_weights(
-      do.write_gates, do.allocation_gates, allocations, content
+    do.write_gates, do.allocation_gates, allocations, content
   )
   memory = addressing.erase_and_add(
-      state.memory, write_weights, do.erase, do.write_words
+    state.memory, write_weights, do.erase, do.write_words
   )
 
   link = addressing.next_link(state.link, state.precedence, write_weights)
   backward, forward = addressing.follow_links(link, state.read_weights)
   content = addressing.content_weights(do.read_keys, do.read_strengths, memory)
   read_weights = addressing.read_weights(
-      do.read_modes, backward, forward, content
+    do.read_modes, backward, forward, content
   )
   return state._replace(
-      memory=memory,
-      read_weights=read_weights,
-      write_weights=write_weights,
-      link=link,
-      precedence=addressing.next_precedence(state.precedence, write_weights),
-      usage=usage,
-      reads=addressing.read_words(read_weights, memory),
+    memory=memory,
+    read_weights=read_weights,
+    write_weights=write_weights,
+    link=link,
+    precedence=addressing.next_precedence(state.precedence, write_weights),
+    usage=usage,
+    reads=addressing.read_words(read_weights, memory),
   )
 
 

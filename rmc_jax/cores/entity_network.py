@@ -70,11 +70,11 @@ class EntityNetwork(ProjectedCore):
 
   @hk.name_like('__call__')
   def __init__(
-      self,
-      num_slots: int,
-      slot_size: int,
-      gate_bias: bool = False,
-      name: str = 'entity_network',
+    self,
+    num_slots: int,
+    slot_size: int,
+    gate_bias: bool = False,
+    name: str = 'entity_network',
   ):
     """Constructs the core.
 
@@ -98,11 +98,11 @@ class EntityNetwork(ProjectedCore):
 
     self._input = linear('input', with_bias=True)
     self._keys = hk.Embed(
-        num_slots,
-        slot_size,
-        # About as long as the slots will be, which is 1.
-        w_init=hk.initializers.TruncatedNormal(1.0 / np.sqrt(slot_size)),
-        name='keys',
+      num_slots,
+      slot_size,
+      # About as long as the slots will be, which is 1.
+      w_init=hk.initializers.TruncatedNormal(1.0 / np.sqrt(slot_size)),
+      name='keys',
     )
     self._slot_candidate = linear('slot_candidate', with_bias=True)  # U
     self._key_candidate = linear('key_candidate')  # V
@@ -136,20 +136,20 @@ class EntityNetwork(ProjectedCore):
     shape = (*inputs.shape[:-1], self._num_slots, self._slot_size)
     candidates = jnp.broadcast_to(self._key_candidate(keys), shape)
     candidates += jnp.broadcast_to(
-        self._input_candidate(encoded)[..., None, :], shape
+      self._input_candidate(encoded)[..., None, :], shape
     )
     return ProjectedInputs(encoded, gates, candidates)
 
   @hk.transparent
   def step(
-      self, projected: ProjectedInputs, state: Array
+    self, projected: ProjectedInputs, state: Array
   ) -> tuple[Array, Array]:
     """See base class. The output is [..., N * D]."""
     slots = wide(state)
     gates = self._match(projected.encoded, slots) + projected.gates
     gates = jax.nn.sigmoid(gates)[..., None]  # [..., N, 1]
     candidates = self._activation(
-        self._slot_candidate(slots) + projected.candidates
+      self._slot_candidate(slots) + projected.candidates
     )
     slots = _normalize(slots + gates * candidates).astype(state.dtype)
     output = slots.reshape(*slots.shape[:-2], self._num_slots * self._slot_size)
@@ -159,7 +159,7 @@ class EntityNetwork(ProjectedCore):
   def batch_shape(self, state: Array) -> tuple[int, ...]:
     """See base class."""
     return memory_batch_shape(
-        self.name, state, self._num_slots, self._slot_size
+      self.name, state, self._num_slots, self._slot_size
     )
 
   @hk.transparent
@@ -168,10 +168,10 @@ class EntityNetwork(ProjectedCore):
     sums = jnp.promote_types(encoded.dtype, rows.dtype)
     dtype = compute_dtype(self._policy) or sums
     return jnp.einsum(
-        '...d,...nd->...n',
-        encoded.astype(dtype),
-        rows.astype(dtype),
-        preferred_element_type=sums,
+      '...d,...nd->...n',
+      encoded.astype(dtype),
+      rows.astype(dtype),
+      preferred_element_type=sums,
     )
 
 

@@ -30,11 +30,11 @@ class Linear(hk.Module):
   """
 
   def __init__(
-      self,
-      output_size: int,
-      with_bias: bool = True,
-      policy: jmp.Policy | None = None,
-      name: str | None = None,
+    self,
+    output_size: int,
+    with_bias: bool = True,
+    policy: jmp.Policy | None = None,
+    name: str | None = None,
   ):
     super().__init__(name=name)
     self.output_size = output_size
@@ -47,10 +47,10 @@ class Linear(hk.Module):
     compute = compute_dtype(self._policy) or jnp.promote_types(x.dtype, w.dtype)
     # One product over all rows: XLA's fast path on a CPU, also for d w.
     out = weight_product(
-        functools.partial(_product, dtype=compute),
-        x.reshape(math.prod(x.shape[:-1]), input_size),
-        w,
-        self._open_tap,
+      functools.partial(_product, dtype=compute),
+      x.reshape(math.prod(x.shape[:-1]), input_size),
+      w,
+      self._open_tap,
     )  # [rows, out]
     if self.with_bias:
       b = hk.get_parameter('b', [self.output_size], w.dtype, jnp.zeros)
@@ -58,7 +58,7 @@ class Linear(hk.Module):
     return out.reshape(*x.shape[:-1], self.output_size)
 
   def make_weight(
-      self, input_size: int, input_dtype: jnp.dtype, fan_in: int
+    self, input_size: int, input_dtype: jnp.dtype, fan_in: int
   ) -> None:
     """Makes the weight ahead of its use, as part of one with more inputs.
 
@@ -70,12 +70,12 @@ class Linear(hk.Module):
     self._weight(input_size, input_dtype, fan_in)
 
   def _weight(
-      self, input_size: int, input_dtype: jnp.dtype, fan_in: int | None = None
+    self, input_size: int, input_dtype: jnp.dtype, fan_in: int | None = None
   ) -> Array:
     policy = active_policy(self._policy)
     dtype = policy.param_dtype if policy else input_dtype
     w_init = hk.initializers.TruncatedNormal(
-        1.0 / np.sqrt(fan_in or input_size)
+      1.0 / np.sqrt(fan_in or input_size)
     )
     return hk.get_parameter('w', [input_size, self.output_size], dtype, w_init)
 
@@ -107,16 +107,16 @@ class MLP(hk.Module):
 
   @hk.name_like('__call__')
   def __init__(
-      self,
-      width: int,
-      num_layers: int,
-      policy: jmp.Policy | None = None,
-      name: str | None = None,
+    self,
+    width: int,
+    num_layers: int,
+    policy: jmp.Policy | None = None,
+    name: str | None = None,
   ):
     super().__init__(name=name)
     self._layers = [
-        Linear(width, policy=policy, name=f'linear_{i}')
-        for i in range(num_layers)
+      Linear(width, policy=policy, name=f'linear_{i}')
+      for i in range(num_layers)
     ]
 
   def __call__(self, x: Array) -> Array:
@@ -128,9 +128,7 @@ class MLP(hk.Module):
 def _product(x: Array, w: Array, dtype: jnp.dtype) -> Array:
   """x W with narrow factors, summed in float32 or wider."""
   sums = jnp.promote_types(dtype, jnp.float32)
-  return jnp.dot(
-      x.astype(dtype), w.astype(dtype), preferred_element_type=sums
-  )
+  return jnp.dot(x.astype(dtype), w.astype(dtype), preferred_element_type=sums)
 
 
 def active_policy(own: jmp.Policy | None) -> jmp.Policy | None:

@@ -46,12 +46,12 @@ class LSTM(ProjectedCore):
 
   @hk.name_like('__call__')
   def __init__(
-      self,
-      hidden_size: int,
-      num_layers: int = 1,
-      feedback_size: int = 0,
-      policy: jmp.Policy | None = None,
-      name: str = 'lstm',
+    self,
+    hidden_size: int,
+    num_layers: int = 1,
+    feedback_size: int = 0,
+    policy: jmp.Policy | None = None,
+    name: str = 'lstm',
   ):
     """Constructs the core.
 
@@ -74,12 +74,12 @@ class LSTM(ProjectedCore):
     self._feedback_size = positive_int('feedback_size', feedback_size, least=0)
     gates = 4 * self.hidden_size
     self._inputs = [
-        Linear(gates, policy=self._policy, name=f'input_{i}')
-        for i in range(num_layers)
+      Linear(gates, policy=self._policy, name=f'input_{i}')
+      for i in range(num_layers)
     ]
     self._recurrents = [
-        Linear(gates, False, policy=self._policy, name=f'recurrent_{i}')
-        for i in range(num_layers)
+      Linear(gates, False, policy=self._policy, name=f'recurrent_{i}')
+      for i in range(num_layers)
     ]
 
   @hk.transparent
@@ -97,7 +97,7 @@ class LSTM(ProjectedCore):
     input_size = inputs.shape[-1]
     gates = []
     for i, (linear, recurrent) in enumerate(
-        zip(self._inputs, self._recurrents, strict=True)
+      zip(self._inputs, self._recurrents, strict=True)
     ):
       rows = self._feedback_size + self.hidden_size * (2 if i else 1)
       # The two are parts of one weight, and start as that would.
@@ -109,10 +109,10 @@ class LSTM(ProjectedCore):
 
   @hk.transparent
   def step(
-      self,
-      projected: tuple[Array, ...],
-      state: LSTMStates,
-      feedback: Array | None = None,
+    self,
+    projected: tuple[Array, ...],
+    state: LSTMStates,
+    feedback: Array | None = None,
   ) -> tuple[Array, LSTMStates]:
     """See base class.
 
@@ -130,14 +130,14 @@ class LSTM(ProjectedCore):
     width = 0 if feedback is None else feedback.shape[-1]
     if width != self._feedback_size:
       raise ValueError(
-          f'{self.name}: feedback has width {width}, expected '
-          f'{self._feedback_size}, as feedback_size says.'
+        f'{self.name}: feedback has width {width}, expected '
+        f'{self._feedback_size}, as feedback_size says.'
       )
     seen = [] if feedback is None else [feedback]
     below: list[Array] = []
     next_state = []
     for gates, recurrent, layer in zip(
-        projected, self._recurrents, state, strict=True
+      projected, self._recurrents, state, strict=True
     ):
       rows = jnp.concatenate([*seen, *below[-1:], wide(layer.hidden)], axis=-1)
       i, g, f, o = jnp.split(gates + recurrent(rows), 4, axis=-1)
@@ -146,9 +146,9 @@ class LSTM(ProjectedCore):
       hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)  # [..., Y]
       below.append(hidden)
       next_state.append(
-          hk.LSTMState(
-              hidden.astype(layer.hidden.dtype), cell.astype(layer.cell.dtype)
-          )
+        hk.LSTMState(
+          hidden.astype(layer.hidden.dtype), cell.astype(layer.cell.dtype)
+        )
       )
     output = jnp.concatenate(below, axis=-1)  # [..., layers * Y]
     return self.cast_output(output), tuple(next_state)
@@ -159,16 +159,16 @@ class LSTM(ProjectedCore):
     shapes = {jnp.shape(leaf) for leaf in jax.tree.leaves(state)}
     structure = jax.tree.structure(self.initial_state(None))
     if (
-        jax.tree.structure(state) != structure
-        or len(shapes) != 1
-        or len(next(iter(shapes))) not in (1, 2)
-        or next(iter(shapes))[-1] != self.hidden_size
+      jax.tree.structure(state) != structure
+      or len(shapes) != 1
+      or len(next(iter(shapes))) not in (1, 2)
+      or next(iter(shapes))[-1] != self.hidden_size
     ):
       raise ValueError(
-          f'{self.name}: the state has shapes {jax.tree.map(jnp.shape, state)}'
-          f', expected {len(self._inputs)} LSTMStates of [batch, '
-          f'{self.hidden_size}] or, unbatched, [{self.hidden_size}]; '
-          'initial_state() makes one.'
+        f'{self.name}: the state has shapes {jax.tree.map(jnp.shape, state)}'
+        f', expected {len(self._inputs)} LSTMStates of [batch, '
+        f'{self.hidden_size}] or, unbatched, [{self.hidden_size}]; '
+        'initial_state() makes one.'
       )
     (shape,) = shapes
     return shape[:-1]

@@ -66,12 +66,12 @@ class LSTMBank(ProjectedCore):
 
   @hk.name_like('__call__')
   def __init__(
-      self,
-      total_size: int,
-      num_cells: int,
-      share_weights: bool = False,
-      summed: str = 'hidden',
-      name: str = 'lstm_bank',
+    self,
+    total_size: int,
+    num_cells: int,
+    share_weights: bool = False,
+    summed: str = 'hidden',
+    name: str = 'lstm_bank',
   ):
     """Constructs the core.
 
@@ -92,8 +92,8 @@ class LSTMBank(ProjectedCore):
     self._num_cells = positive_int('num_cells', num_cells)
     if total_size < num_cells:
       raise ValueError(
-          f'total_size must be at least num_cells, {num_cells}, so that each '
-          f'cell has a unit. Got: {total_size}.'
+        f'total_size must be at least num_cells, {num_cells}, so that each '
+        f'cell has a unit. Got: {total_size}.'
       )
     if summed not in SUMMED:
       raise ValueError(f'summed must be one of {SUMMED}. Got: {summed!r}.')
@@ -110,9 +110,7 @@ class LSTMBank(ProjectedCore):
       self._key_gates = Linear(gates, False, self._policy, 'key_gates')
     else:
       self._input = Linear(num_cells * gates, policy=self._policy, name='input')
-      self._recurrent = _CellLinear(
-          num_cells, gates, self._policy, 'recurrent'
-      )
+      self._recurrent = _CellLinear(num_cells, gates, self._policy, 'recurrent')
 
   @hk.transparent
   def initial_state(self, batch_size: int | None) -> hk.LSTMState:
@@ -141,7 +139,7 @@ class LSTMBank(ProjectedCore):
 
   @hk.transparent
   def step(
-      self, projected: Array, state: hk.LSTMState
+    self, projected: Array, state: hk.LSTMState
   ) -> tuple[Array, hk.LSTMState]:
     """See base class. The output is [..., D]."""
     hidden, cell = wide(state)
@@ -150,7 +148,7 @@ class LSTMBank(ProjectedCore):
     cell = jax.nn.sigmoid(f + 1) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
     hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)  # [..., N, D]
     next_state = hk.LSTMState(
-        hidden.astype(state.hidden.dtype), cell.astype(state.cell.dtype)
+      hidden.astype(state.hidden.dtype), cell.astype(state.cell.dtype)
     )
     summed = getattr(next_state, self._summed)
     return self.cast_output(summed.sum(axis=-2)), next_state
@@ -159,13 +157,13 @@ class LSTMBank(ProjectedCore):
   def batch_shape(self, state: hk.LSTMState) -> tuple[int, ...]:
     """See base class."""
     hidden, cell = (
-        memory_batch_shape(self.name, matrix, self._num_cells, self._cell_size)
-        for matrix in state
+      memory_batch_shape(self.name, matrix, self._num_cells, self._cell_size)
+      for matrix in state
     )
     if hidden != cell:
       raise ValueError(
-          f'{self.name}: hidden and cell have batch axes {hidden} and {cell}; '
-          'they must be the same.'
+        f'{self.name}: hidden and cell have batch axes {hidden} and {cell}; '
+        'they must be the same.'
       )
     return hidden
 
@@ -178,11 +176,11 @@ class _CellLinear(hk.Module):
   """
 
   def __init__(
-      self,
-      num_cells: int,
-      output_size: int,
-      policy: jmp.Policy | None,
-      name: str,
+    self,
+    num_cells: int,
+    output_size: int,
+    policy: jmp.Policy | None,
+    name: str,
   ):
     super().__init__(name=name)
     self._num_cells = num_cells
@@ -190,7 +188,7 @@ class _CellLinear(hk.Module):
     self._policy = policy
 
   def make_weight(
-      self, input_size: int, input_dtype: jnp.dtype, fan_in: int
+    self, input_size: int, input_dtype: jnp.dtype, fan_in: int
   ) -> None:
     """Makes the weight ahead of its use; see `Linear`."""
     self._weight(input_size, input_dtype, fan_in)
@@ -201,23 +199,23 @@ class _CellLinear(hk.Module):
     compute = compute_dtype(self._policy) or jnp.promote_types(x.dtype, w.dtype)
     # The N rows of an example are one row to `weight_product`.
     out = weight_product(
-        functools.partial(
-            _cell_products, num_cells=self._num_cells, dtype=compute
-        ),
-        x.reshape(math.prod(x.shape[:-2]), self._num_cells * x.shape[-1]),
-        w,
-        self._open_tap,
+      functools.partial(
+        _cell_products, num_cells=self._num_cells, dtype=compute
+      ),
+      x.reshape(math.prod(x.shape[:-2]), self._num_cells * x.shape[-1]),
+      w,
+      self._open_tap,
     )  # [rows, N * Y]
     return out.reshape(*x.shape[:-1], self._output_size)
 
   def _weight(
-      self, input_size: int, input_dtype: jnp.dtype, fan_in: int | None = None
+    self, input_size: int, input_dtype: jnp.dtype, fan_in: int | None = None
   ) -> Array:
     """The weights of all cells one below the other, [N * X, Y]."""
     policy = active_policy(self._policy)
     dtype = policy.param_dtype if policy else input_dtype
     w_init = hk.initializers.TruncatedNormal(
-        1.0 / np.sqrt(fan_in or input_size)
+      1.0 / np.sqrt(fan_in or input_size)
     )
     shape = [self._num_cells, input_size, self._output_size]
     w = hk.get_parameter('w', shape, dtype, w_init)
@@ -230,15 +228,15 @@ class _CellLinear(hk.Module):
 
 
 def _cell_products(
-    x: Array, w: Array, num_cells: int, dtype: jnp.dtype
+  x: Array, w: Array, num_cells: int, dtype: jnp.dtype
 ) -> Array:
   """[R, N * X] and [N * X, Y] to [R, N * Y], each cell its part of both."""
   x = x.reshape(len(x), num_cells, len(w) // num_cells)
   # Not an einsum, which would put w first: slower, and in bfloat16 more than
   # XLA for CPUs can do.
   products = jnp.matmul(
-      x.swapaxes(0, 1).astype(dtype),
-      w.reshape(num_cells, -1, w.shape[-1]).astype(dtype),
-      preferred_element_type=jnp.promote_types(dtype, jnp.float32),
+    x.swapaxes(0, 1).astype(dtype),
+    w.reshape(num_cells, -1, w.shape[-1]).astype(dtype),
+    preferred_element_type=jnp.promote_types(dtype, jnp.float32),
   )  # [N, R, Y]
   return products.swapaxes(0, 1).reshape(len(x), num_cells * w.shape[-1])

@@ -10,7 +10,7 @@ from rmc_jax.types import ArrayTree
 
 
 def initial_memory(
-    mem_slots: int, slot_width: int, batch_size: int | None
+  mem_slots: int, slot_width: int, batch_size: int | None
 ) -> Array:
   """The identity, padded with zeros or cut: [B, N, D], or [N, D] for None.
 
@@ -23,14 +23,14 @@ def initial_memory(
 
 
 def memory_batch_shape(
-    name: str, memory: Array, mem_slots: int, slot_width: int
+  name: str, memory: Array, mem_slots: int, slot_width: int
 ) -> tuple[int, ...]:
   """(B,) or (); raises ValueError unless `memory` is [B, N, D] or [N, D]."""
   if memory.ndim not in (2, 3) or memory.shape[-2:] != (mem_slots, slot_width):
     raise ValueError(
-        f'{name}: the memory has shape {memory.shape}, expected '
-        f'[batch, {mem_slots}, {slot_width}] or, unbatched, '
-        f'[{mem_slots}, {slot_width}]; initial_state() makes one.'
+      f'{name}: the memory has shape {memory.shape}, expected '
+      f'[batch, {mem_slots}, {slot_width}] or, unbatched, '
+      f'[{mem_slots}, {slot_width}]; initial_state() makes one.'
     )
   return memory.shape[:-2]
 
@@ -44,7 +44,7 @@ def join_rows(rows: Array) -> Array:
 def wide(state: ArrayTree) -> ArrayTree:
   """The state in float32, or in what it is already if that is wider."""
   return jax.tree.map(
-      lambda s: s.astype(jnp.promote_types(s.dtype, jnp.float32)), state
+    lambda s: s.astype(jnp.promote_types(s.dtype, jnp.float32)), state
   )
 
 

@@ -88,15 +88,15 @@ class PaperRelationalMemory(AttendingCore):
 
   @hk.name_like('__call__')
   def __init__(
-      self,
-      mem_slots: int,
-      head_size: int,
-      num_heads: int = 1,
-      forget_bias: float = 1.0,
-      gate_style: str | None = 'unit',
-      attention_mlp_layers: int = 2,
-      key_size: int | None = None,
-      name: str = 'paper_relational_memory',
+    self,
+    mem_slots: int,
+    head_size: int,
+    num_heads: int = 1,
+    forget_bias: float = 1.0,
+    gate_style: str | None = 'unit',
+    attention_mlp_layers: int = 2,
+    key_size: int | None = None,
+    name: str = 'paper_relational_memory',
   ):
     """Constructs the core.
 
@@ -124,7 +124,7 @@ class PaperRelationalMemory(AttendingCore):
     self._key_size = positive_int('key_size', key_size)
     if gate_style not in GATE_STYLES:
       raise ValueError(
-          f'gate_style must be one of {GATE_STYLES}. Got: {gate_style!r}.'
+        f'gate_style must be one of {GATE_STYLES}. Got: {gate_style!r}.'
       )
     self._forget_bias = forget_bias
     self._slot_width = head_size * num_heads  # D
@@ -136,7 +136,7 @@ class PaperRelationalMemory(AttendingCore):
     # Equation (1) has no biases in W^q, W^k and W^v.
     self._queries = linear(num_heads * self._key_size, 'queries', False)
     self._keys_values = linear(
-        num_heads * (self._key_size + head_size), 'keys_values', False
+      num_heads * (self._key_size + head_size), 'keys_values', False
     )
     self._attention_norm = LayerNorm(name='attention_norm')
     self._mlp = MLP(self._slot_width, mlp_layers, self._policy, name='mlp')
@@ -154,7 +154,7 @@ class PaperRelationalMemory(AttendingCore):
 
   @hk.transparent
   def project(
-      self, inputs: Array, treat_input_as_matrix: bool = False
+    self, inputs: Array, treat_input_as_matrix: bool = False
   ) -> ProjectedInputs:
     """See base class. Inputs [..., features] or [..., I, features]."""
     rows = self._input(inputs)  # [..., D] or [..., I, D]
@@ -165,7 +165,7 @@ class PaperRelationalMemory(AttendingCore):
 
   @hk.transparent
   def trace_step(
-      self, projected: ProjectedInputs, state: PaperMemoryState
+    self, projected: ProjectedInputs, state: PaperMemoryState
   ) -> tuple[tuple[Array, StepTrace], PaperMemoryState]:
     """See base class."""
     memory, hidden = wide(state)
@@ -182,12 +182,12 @@ class PaperRelationalMemory(AttendingCore):
     next_memory = forget_gate * memory + input_gate * modification  # eq. 7
     next_hidden = output_gate * jnp.tanh(next_memory)  # eq. 8
     next_state = PaperMemoryState(
-        next_memory.astype(state.memory.dtype),
-        next_hidden.astype(state.hidden.dtype),
+      next_memory.astype(state.memory.dtype),
+      next_hidden.astype(state.hidden.dtype),
     )
     trace = StepTrace(
-        weights[..., None, :, :, :],
-        {'input': input_gate, 'forget': forget_gate, 'output': output_gate},
+      weights[..., None, :, :, :],
+      {'input': input_gate, 'forget': forget_gate, 'output': output_gate},
     )
     return (self._flatten_slots(next_state.hidden), trace), next_state
 
@@ -195,13 +195,13 @@ class PaperRelationalMemory(AttendingCore):
   def batch_shape(self, state: PaperMemoryState) -> tuple[int, ...]:
     """See base class."""
     shapes = [
-        memory_batch_shape(self.name, matrix, self._mem_slots, self._slot_width)
-        for matrix in state
+      memory_batch_shape(self.name, matrix, self._mem_slots, self._slot_width)
+      for matrix in state
     ]
     if shapes[0] != shapes[1]:
       raise ValueError(
-          f'{self.name}: memory and hidden have batch axes {shapes[0]} and '
-          f'{shapes[1]}; they must be the same.'
+        f'{self.name}: memory and hidden have batch axes {shapes[0]} and '
+        f'{shapes[1]}; they must be the same.'
       )
     return shapes[0]
 
@@ -209,23 +209,21 @@ class PaperRelationalMemory(AttendingCore):
   def _attend(self, memory: Array, input_keys_values: Array):
     """Equation (2): queries from the memory rows only."""
     (query,) = split_heads(
-        self._queries(memory), self._num_heads, [self._key_size]
+      self._queries(memory), self._num_heads, [self._key_size]
     )
     # The memory's and the inputs': [..., N or I, H * (K + V)] each.
     keys, values = zip(
-        *(
-            split_heads(
-                rows, self._num_heads, [self._key_size, self._value_size]
-            )
-            for rows in (self._keys_values(memory), input_keys_values)
-        ),
-        strict=True,
+      *(
+        split_heads(rows, self._num_heads, [self._key_size, self._value_size])
+        for rows in (self._keys_values(memory), input_keys_values)
+      ),
+      strict=True,
     )
     return dot_product_attention(
-        query * self._key_size**-0.5,
-        keys,
-        values,
-        compute_dtype=compute_dtype(self._policy),
+      query * self._key_size**-0.5,
+      keys,
+      values,
+      compute_dtype=compute_dtype(self._policy),
     )  # [..., N, D], [..., H, N, N + I]
 
   @hk.transparent

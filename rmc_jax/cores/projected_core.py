@@ -46,7 +46,7 @@ class ProjectedCore(hk.RNNCore):
 
   @hk.transparent
   def __call__(
-      self, inputs: Array, state: ArrayTree
+    self, inputs: Array, state: ArrayTree
   ) -> tuple[Array, ArrayTree]:
     """One step.
 
@@ -78,7 +78,7 @@ class ProjectedCore(hk.RNNCore):
 
   @abc.abstractmethod
   def step(
-      self, projected: ArrayTree, state: ArrayTree
+    self, projected: ArrayTree, state: ArrayTree
   ) -> tuple[Array, ArrayTree]:
     """The recurrent part of one step: `(output, next_state)`."""
 
@@ -115,10 +115,10 @@ class ProjectedCore(hk.RNNCore):
 
   @hk.transparent
   def flatten_inputs(
-      self,
-      inputs: Array,
-      leading_shape: tuple[int, ...],
-      treat_input_as_matrix: bool = False,
+    self,
+    inputs: Array,
+    leading_shape: tuple[int, ...],
+    treat_input_as_matrix: bool = False,
   ) -> Array:
     """Flattens all axes after the leading ones (and the rows) into features.
 
@@ -138,24 +138,24 @@ class ProjectedCore(hk.RNNCore):
     inputs = jnp.asarray(inputs)
     if not jnp.issubdtype(inputs.dtype, jnp.floating):
       raise TypeError(
-          f'{self.name}: inputs are {inputs.dtype}, expected floating point; '
-          'embed or one-hot encode them first.'
+        f'{self.name}: inputs are {inputs.dtype}, expected floating point; '
+        'embed or one-hot encode them first.'
       )
     kept = len(leading_shape) + bool(treat_input_as_matrix)
     if inputs.shape[: len(leading_shape)] != leading_shape or (
-        inputs.ndim <= kept
+      inputs.ndim <= kept
     ):
       rows = ', rows' if treat_input_as_matrix else ''
       expected = ', '.join(map(str, leading_shape)) or 'no batch axis'
       raise ValueError(
-          f'{self.name}: inputs have shape {inputs.shape}, expected '
-          f'[{expected}{rows}, features]; the leading axes are those of the '
-          'state (and of time, in an unroll).'
+        f'{self.name}: inputs have shape {inputs.shape}, expected '
+        f'[{expected}{rows}, features]; the leading axes are those of the '
+        'state (and of time, in an unroll).'
       )
     if 0 in inputs.shape[len(leading_shape) :]:
       raise ValueError(
-          f'{self.name}: inputs have shape {inputs.shape}, which leaves no '
-          'features to read.'
+        f'{self.name}: inputs have shape {inputs.shape}, which leaves no '
+        'features to read.'
       )
     features = math.prod(inputs.shape[kept:])
     return inputs.reshape(*inputs.shape[:kept], features)
@@ -166,10 +166,10 @@ class AttendingCore(ProjectedCore):
 
   @hk.transparent
   def __call__(
-      self,
-      inputs: Array,
-      state: ArrayTree,
-      treat_input_as_matrix: bool = False,
+    self,
+    inputs: Array,
+    state: ArrayTree,
+    treat_input_as_matrix: bool = False,
   ) -> tuple[Array, ArrayTree]:
     """One step.
 
@@ -193,13 +193,13 @@ class AttendingCore(ProjectedCore):
 
   @abc.abstractmethod
   def project(
-      self, inputs: Array, treat_input_as_matrix: bool = False
+    self, inputs: Array, treat_input_as_matrix: bool = False
   ) -> ArrayTree:
     """See base class; or [..., I, features] for a matrix, I rows to join."""
 
   @hk.transparent
   def step(
-      self, projected: ArrayTree, state: ArrayTree
+    self, projected: ArrayTree, state: ArrayTree
   ) -> tuple[Array, ArrayTree]:
     """See base class. The output is [..., N * D]."""
     (output, _), next_state = self.trace_step(projected, state)
@@ -207,7 +207,7 @@ class AttendingCore(ProjectedCore):
 
   @abc.abstractmethod
   def trace_step(
-      self, projected: ArrayTree, state: ArrayTree
+    self, projected: ArrayTree, state: ArrayTree
   ) -> tuple[tuple[Array, StepTrace], ArrayTree]:
     """`step` with its `StepTrace`: `((output, trace), next_state)`.
 

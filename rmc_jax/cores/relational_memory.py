@@ -81,18 +81,18 @@ class RelationalMemory(AttendingCore):
 
   @hk.name_like('__call__')
   def __init__(
-      self,
-      mem_slots: int,
-      head_size: int,
-      num_heads: int = 1,
-      num_blocks: int = 1,
-      forget_bias: float = 1.0,
-      input_bias: float = 0.0,
-      gate_style: str | None = 'unit',
-      attention_mlp_layers: int = 2,
-      key_size: int | None = None,
-      query_scale: str = 'key',
-      name: str = 'relational_memory',
+    self,
+    mem_slots: int,
+    head_size: int,
+    num_heads: int = 1,
+    num_blocks: int = 1,
+    forget_bias: float = 1.0,
+    input_bias: float = 0.0,
+    gate_style: str | None = 'unit',
+    attention_mlp_layers: int = 2,
+    key_size: int | None = None,
+    query_scale: str = 'key',
+    name: str = 'relational_memory',
   ):
     """Constructs the core.
 
@@ -125,11 +125,11 @@ class RelationalMemory(AttendingCore):
     key_size = positive_int('key_size', key_size)
     if gate_style not in GATE_STYLES:
       raise ValueError(
-          f'gate_style must be one of {GATE_STYLES}. Got: {gate_style!r}.'
+        f'gate_style must be one of {GATE_STYLES}. Got: {gate_style!r}.'
       )
     if query_scale not in QUERY_SCALES:
       raise ValueError(
-          f'query_scale must be one of {QUERY_SCALES}. Got: {query_scale!r}.'
+        f'query_scale must be one of {QUERY_SCALES}. Got: {query_scale!r}.'
       )
     self._forget_bias = forget_bias
     self._input_bias = input_bias
@@ -137,21 +137,25 @@ class RelationalMemory(AttendingCore):
 
     self._input = Linear(self._slot_width, policy=self._policy, name='input')
     self._blocks = [
-        _AttentionBlock(
-            num_heads, key_size, head_size, query_scale, self._policy,
-            name=f'attention_{i}',
-        )
-        for i in range(num_blocks)
+      _AttentionBlock(
+        num_heads,
+        key_size,
+        head_size,
+        query_scale,
+        self._policy,
+        name=f'attention_{i}',
+      )
+      for i in range(num_blocks)
     ]
     self._mlp = MLP(self._slot_width, mlp_layers, self._policy, name='mlp')
     self._gated = gate_style is not None
     if self._gated:
       gate_width = self._slot_width if gate_style == 'unit' else 1  # G
       self._input_gates = Linear(
-          2 * gate_width, policy=self._policy, name='input_gates'
+        2 * gate_width, policy=self._policy, name='input_gates'
       )
       self._memory_gates = Linear(
-          2 * gate_width, policy=self._policy, name='memory_gates'
+        2 * gate_width, policy=self._policy, name='memory_gates'
       )
 
   @hk.transparent
@@ -168,7 +172,7 @@ class RelationalMemory(AttendingCore):
 
   @hk.transparent
   def project(
-      self, inputs: Array, treat_input_as_matrix: bool = False
+    self, inputs: Array, treat_input_as_matrix: bool = False
   ) -> ProjectedInputs:
     """See base class. Inputs [..., features] or [..., I, features]."""
     rows = self._input(inputs)  # [..., D] or [..., I, D]
@@ -182,7 +186,7 @@ class RelationalMemory(AttendingCore):
 
   @hk.transparent
   def trace_step(
-      self, projected: ProjectedInputs, state: Array
+    self, projected: ProjectedInputs, state: Array
   ) -> tuple[tuple[Array, StepTrace], Array]:
     """See base class."""
     memory, num_slots = wide(state), self._mem_slots
@@ -198,7 +202,7 @@ class RelationalMemory(AttendingCore):
       last = block is self._blocks[-1]
       num_queries = num_slots if last else rows.shape[-2]
       rows, weights = block(
-          rows[..., :num_queries, :], qkv, self._mlp
+        rows[..., :num_queries, :], qkv, self._mlp
       )  # [..., N or N + I, D]
       attention.append(weights[..., :num_slots, :])  # [..., H, N, N + I]
 
@@ -211,12 +215,12 @@ class RelationalMemory(AttendingCore):
   def batch_shape(self, state: Array) -> tuple[int, ...]:
     """See base class."""
     return memory_batch_shape(
-        self.name, state, self._mem_slots, self._slot_width
+      self.name, state, self._mem_slots, self._slot_width
     )
 
   @hk.transparent
   def _gate(
-      self, memory: Array, candidate: Array, input_gates: Array | None
+    self, memory: Array, candidate: Array, input_gates: Array | None
   ) -> tuple[Array, dict[str, Array]]:
     """Blends the candidate into the memory; both are [..., N, D]."""
     if input_gates is None:
@@ -235,13 +239,13 @@ class _AttentionBlock(hk.Module):
 
   @hk.name_like('__call__')
   def __init__(
-      self,
-      num_heads: int,
-      key_size: int,
-      value_size: int,
-      query_scale: str,
-      policy: jmp.Policy | None,
-      name: str,
+    self,
+    num_heads: int,
+    key_size: int,
+    value_size: int,
+    query_scale: str,
+    policy: jmp.Policy | None,
+    name: str,
   ):
     super().__init__(name=name)
     self._num_heads = num_heads
@@ -260,7 +264,7 @@ class _AttentionBlock(hk.Module):
     return self._qkv_norm(self._qkv(rows))
 
   def __call__(
-      self, rows: Array, qkv: Sequence[Array], mlp: MLP
+    self, rows: Array, qkv: Sequence[Array], mlp: MLP
   ) -> tuple[Array, Array]:
     """Updates the rows that ask.
 
@@ -273,12 +277,12 @@ class _AttentionBlock(hk.Module):
       The updated rows, [..., M', D], and their weights, [..., H, M', M].
     """
     queries, keys, values = zip(
-        *(split_heads(group, self._num_heads, self._sizes) for group in qkv),
-        strict=True,
+      *(split_heads(group, self._num_heads, self._sizes) for group in qkv),
+      strict=True,
     )
     query = _first_rows(queries, rows.shape[-2]) * self._query_scale
     attended, weights = dot_product_attention(
-        query, keys, values, compute_dtype=compute_dtype(self._policy)
+      query, keys, values, compute_dtype=compute_dtype(self._policy)
     )
     rows = self._attention_norm(rows + attended)
     return self._mlp_norm(rows + mlp(rows)), weights

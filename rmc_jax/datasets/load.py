@@ -32,34 +32,34 @@ from rmc_jax.datasets.wikitext.builder import WikiText2
 from rmc_jax.datasets.wikitext.builder import WikiText103
 
 _BUILDERS: dict[str, tuple[type[TextBuilder], str | None]] = {
-    'wikitext2': (WikiText2, None),
-    'wikitext103': (WikiText103, None),
-    'ptb': (PennTreebank, None),
-    'text8': (Text8, None),
-    'gutenberg': (Gutenberg, 'pg19'),
-    'gutenberg/folder': (Gutenberg, 'folder'),
-    'gigaword': (GigaWord, None),
+  'wikitext2': (WikiText2, None),
+  'wikitext103': (WikiText103, None),
+  'ptb': (PennTreebank, None),
+  'text8': (Text8, None),
+  'gutenberg': (Gutenberg, 'pg19'),
+  'gutenberg/folder': (Gutenberg, 'folder'),
+  'gigaword': (GigaWord, None),
 }
 NAMES = tuple(_BUILDERS)
 # How `tasks.language.tokens.tokenize` cuts the text of each: as published where
 # the text is published cut into words, else by our own rule for prose.
 STYLES = {
-    'wikitext2': 'lines',
-    'wikitext103': 'lines',
-    'ptb': 'lines',
-    'text8': 'whitespace',
-    'gutenberg': 'words',
-    'gutenberg/folder': 'words',
-    'gigaword': 'word_lines',
+  'wikitext2': 'lines',
+  'wikitext103': 'lines',
+  'ptb': 'lines',
+  'text8': 'whitespace',
+  'gutenberg': 'words',
+  'gutenberg/folder': 'words',
+  'gigaword': 'word_lines',
 }
 
 
 def prepare(
-    name: str,
-    *,
-    data_dir: str | os.PathLike[str],
-    manual_dir: str | os.PathLike[str] | None = None,
-    download: bool = True,
+  name: str,
+  *,
+  data_dir: str | os.PathLike[str],
+  manual_dir: str | os.PathLike[str] | None = None,
+  download: bool = True,
 ) -> dict[str, int]:
   """Makes a corpus ready for `documents`; nothing to do the second time.
 
@@ -92,23 +92,23 @@ def prepare(
         say(f'{name} is prepared already, in {builder.data_dir}.')
         if manual_dir is not None:
           say(
-              f'{manual_dir} was not read. To prepare from it, delete '
-              f'{builder.data_dir} first.'
+            f'{manual_dir} was not read. To prepare from it, delete '
+            f'{builder.data_dir} first.'
           )
       else:
         _prepare(builder, name, parent, manual_dir, download)
   except (OSError, RuntimeError) as error:  # array_record has RuntimeError.
     raise DatasetError(
-        f'{name} could not be prepared in {parent}: {error}. Nothing half made '
-        'is left. Make the folders readable and --data_dir writable, with room '
-        'for the corpus, or name others.'
+      f'{name} could not be prepared in {parent}: {error}. Nothing half made '
+      'is left. Make the folders readable and --data_dir writable, with room '
+      'for the corpus, or name others.'
     ) from error
   splits = builder.info.splits
   return {split: info.num_examples for split, info in splits.items()}
 
 
 def documents(
-    name: str, split: str, *, data_dir: str | os.PathLike[str]
+  name: str, split: str, *, data_dir: str | os.PathLike[str]
 ) -> Iterator[str]:
   """The text of a split, in order, one record after the other.
 
@@ -161,9 +161,7 @@ def summary(name: str, *, data_dir: str | os.PathLike[str]) -> str:
   lines.append(f'  {"split":6}' + ''.join(f'{c:>16}' for c in columns))
   for split, records in info.splits.items():
     counts = {**builder.counts[split], 'records': records.num_examples}
-    lines.append(
-        f'  {split:6}' + ''.join(f'{counts[c]:>16,}' for c in columns)
-    )
+    lines.append(f'  {split:6}' + ''.join(f'{counts[c]:>16,}' for c in columns))
   lines.append(f'licence: {builder.LICENSE}')
   lines.append(f'cite: {builder.CITATION}')
   return '\n'.join(lines)
@@ -175,8 +173,8 @@ def _builder(name: str, parent: pathlib.Path) -> TextBuilder:
     return builder(data_dir=parent, config=config)
   except ParseError as error:
     raise DatasetError(
-        f'What says how {name} was prepared is damaged, in {parent / name}: '
-        f'{error}. Delete that folder and prepare again.'
+      f'What says how {name} was prepared is damaged, in {parent / name}: '
+      f'{error}. Delete that folder and prepare again.'
     ) from error
 
 
@@ -190,18 +188,17 @@ def _is_prepared(builder: TextBuilder) -> bool:
     return True
   if builder.data_path.exists():
     raise DatasetError(
-        f'{builder.data_dir} is incomplete. Delete that folder and prepare '
-        'again.'
+      f'{builder.data_dir} is incomplete. Delete that folder and prepare again.'
     )
   return False
 
 
 def _prepare(
-    builder: TextBuilder,
-    name: str,
-    parent: pathlib.Path,
-    manual_dir: str | os.PathLike[str] | None,
-    download: bool,
+  builder: TextBuilder,
+  name: str,
+  parent: pathlib.Path,
+  manual_dir: str | os.PathLike[str] | None,
+  download: bool,
 ) -> None:
   # Left by a process that was killed: nobody else is here, by the lock.
   for left in builder.data_path.parent.glob('incomplete.*'):
@@ -213,8 +210,8 @@ def _prepare(
   # TFDS prints what it cannot know, the size, to the standard output.
   with contextlib.redirect_stdout(io.StringIO()):
     builder.download_and_prepare(
-        file_format=FILE_FORMAT,
-        download_config=tfds.download.DownloadConfig(manual_dir=manual),
+      file_format=FILE_FORMAT,
+      download_config=tfds.download.DownloadConfig(manual_dir=manual),
     )
 
 
@@ -228,8 +225,8 @@ def _prepared(name: str, data_dir: str | os.PathLike[str]) -> TextBuilder:
   builder = _builder(name, pathlib.Path(data_dir).expanduser())
   if not _is_prepared(builder):
     raise DatasetError(
-        f'{name} is not prepared in {data_dir}. First: {sys.executable} -m '
-        f'rmc_jax.datasets.prepare {name} --data_dir={data_dir}'
+      f'{name} is not prepared in {data_dir}. First: {sys.executable} -m '
+      f'rmc_jax.datasets.prepare {name} --data_dir={data_dir}'
     )
   return builder
 
@@ -248,11 +245,11 @@ def _hold(parent: pathlib.Path, name: str) -> Iterator[None]:
 
 
 def _manual_folder(
-    builder: TextBuilder,
-    name: str,
-    parent: pathlib.Path,
-    manual_dir: str | os.PathLike[str] | None,
-    download: bool,
+  builder: TextBuilder,
+  name: str,
+  parent: pathlib.Path,
+  manual_dir: str | os.PathLike[str] | None,
+  download: bool,
 ) -> pathlib.Path:
   """Where the user's files are; nothing there means: to be downloaded."""
   needed = builder.MANUAL_DOWNLOAD_INSTRUCTIONS
@@ -266,13 +263,13 @@ def _manual_folder(
     return default
   if not builder.can_download:
     raise DatasetError(
-        f'{name} cannot be downloaded ({builder.LICENSE}). Put your copy into '
-        f'{default} or name its folder (--manual_dir). {needed}'
+      f'{name} cannot be downloaded ({builder.LICENSE}). Put your copy into '
+      f'{default} or name its folder (--manual_dir). {needed}'
     )
   if not download:
     raise DatasetError(
-        f'{name} is not to be downloaded, and there is no copy in {default}. '
-        f'Name the folder of your copy (--manual_dir). {needed}'
+      f'{name} is not to be downloaded, and there is no copy in {default}. '
+      f'Name the folder of your copy (--manual_dir). {needed}'
     )
   return default
 
@@ -284,7 +281,7 @@ def _read(builder: TextBuilder, split: str) -> Iterator[str]:
       text = source[index]['text']
     except Exception as error:  # array_record has no class of its own.
       raise DatasetError(
-          f'Record {index} of {len(source)} of {split} in {builder.data_dir} '
-          f'cannot be read: {error}. Delete that folder and prepare again.'
+        f'Record {index} of {len(source)} of {split} in {builder.data_dir} '
+        f'cannot be read: {error}. Delete that folder and prepare again.'
       ) from error
     yield text.decode()

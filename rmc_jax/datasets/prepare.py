@@ -17,10 +17,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
   options = _parse(arguments)
   try:
     load.prepare(
-        options.name,
-        data_dir=options.data_dir,
-        manual_dir=options.manual_dir,
-        download=options.download,
+      options.name,
+      data_dir=options.data_dir,
+      manual_dir=options.manual_dir,
+      download=options.download,
     )
     summary = load.summary(options.name, data_dir=options.data_dir)
   except load.DatasetError as error:
@@ -35,23 +35,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
   parser = argparse.ArgumentParser(
-      prog='python -m rmc_jax.datasets.prepare',
-      description='Makes a text corpus ready for language modelling.',
+    prog='python -m rmc_jax.datasets.prepare',
+    description='Makes a text corpus ready for language modelling.',
   )
   parser.add_argument('name', metavar='NAME', help=', '.join(load.NAMES))
   parser.add_argument(
-      '--data_dir',
-      default='data',
-      help='where prepared corpora are kept (default: data)',
+    '--data_dir',
+    default='data',
+    help='where prepared corpora are kept (default: data)',
   )
   parser.add_argument(
-      '--manual_dir', help='the folder with your own copy of the corpus'
+    '--manual_dir', help='the folder with your own copy of the corpus'
   )
   parser.add_argument(
-      '--download',
-      action=argparse.BooleanOptionalAction,
-      default=True,
-      help='download what the licence allows (default: yes)',
+    '--download',
+    action=argparse.BooleanOptionalAction,
+    default=True,
+    help='download what the licence allows (default: yes)',
   )
   return parser.parse_args(arguments)
 

@@ -22,12 +22,12 @@ class Progress:
   """
 
   def __init__(
-      self,
-      split: str,
-      num_files: int,
-      *,
-      console: Console | None = None,
-      seconds_between_lines: float = 10.0,
+    self,
+    split: str,
+    num_files: int,
+    *,
+    console: Console | None = None,
+    seconds_between_lines: float = 10.0,
   ):
     self._console = Console(stderr=True) if console is None else console
     self._split = split
@@ -36,14 +36,14 @@ class Progress:
     self._begin = self._last_line = time.monotonic()
     self._files = self._bytes = 0
     self._bar = Bar(
-        TextColumn('{task.description}'),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn('files'),
-        TimeRemainingColumn(),
-        console=self._console,
-        disable=not self._console.is_terminal,
-        transient=True,
+      TextColumn('{task.description}'),
+      BarColumn(),
+      MofNCompleteColumn(),
+      TextColumn('files'),
+      TimeRemainingColumn(),
+      console=self._console,
+      disable=not self._console.is_terminal,
+      transient=True,
     )
     self._task = self._bar.add_task(split, total=num_files)
 
@@ -71,8 +71,8 @@ class Progress:
   def _text(self) -> str:
     seconds = max(time.monotonic() - self._begin, 1e-9)
     return (
-        f'{self._amount()}, {self._files:,} of {self._num_files:,} files, '
-        f'{self._bytes / 1e6 / seconds:,.1f} MB/s'
+      f'{self._amount()}, {self._files:,} of {self._num_files:,} files, '
+      f'{self._bytes / 1e6 / seconds:,.1f} MB/s'
     )
 
 

@@ -90,9 +90,9 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
       paths = dl_manager.download(urls)
     except (OSError, tfds.download.DownloadError) as error:
       raise DatasetError(
-          f'{self.name} could not be downloaded: {error}. Try again, or fetch '
-          'it another way and name its folder (--manual_dir). '
-          f'{self.MANUAL_DOWNLOAD_INSTRUCTIONS}'
+        f'{self.name} could not be downloaded: {error}. Try again, or fetch '
+        'it another way and name its folder (--manual_dir). '
+        f'{self.MANUAL_DOWNLOAD_INSTRUCTIONS}'
       ) from error
     if isinstance(paths, dict):
       return {key: pathlib.Path(path) for key, path in paths.items()}
@@ -100,16 +100,16 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
 
   def _info(self) -> tfds.core.DatasetInfo:
     return tfds.core.DatasetInfo(
-        builder=self,
-        description=self.DESCRIPTION,
-        citation=self.CITATION,
-        homepage=self.HOMEPAGE,
-        license=self.LICENSE,
-        features=tfds.features.FeaturesDict(
-            {'document': tfds.features.Text(), 'text': tfds.features.Text()}
-        ),
-        disable_shuffling=True,
-        metadata=tfds.core.MetadataDict(),
+      builder=self,
+      description=self.DESCRIPTION,
+      citation=self.CITATION,
+      homepage=self.HOMEPAGE,
+      license=self.LICENSE,
+      features=tfds.features.FeaturesDict(
+        {'document': tfds.features.Text(), 'text': tfds.features.Text()}
+      ),
+      disable_shuffling=True,
+      metadata=tfds.core.MetadataDict(),
     )
 
   def _split_generators(self, dl_manager: tfds.download.DownloadManager):
@@ -123,8 +123,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
       for source in sources[split]:
         check(source)
     return {
-        split: self._generate_examples(split, sources[split])
-        for split in SPLITS
+      split: self._generate_examples(split, sources[split]) for split in SPLITS
     }
 
   def _generate_examples(self, split: str, sources: Sequence[Source]):
@@ -151,15 +150,15 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     self.counts[split] = counts
 
   def _check_counts(
-      self, split: str, counts: Mapping[str, int], sources: Sequence[Source]
+    self, split: str, counts: Mapping[str, int], sources: Sequence[Source]
   ) -> None:
     more = f' and {len(sources) - 1:,} more' if len(sources) > 1 else ''
     for what, published in self.PUBLISHED.get(split, {}).items():
       if counts[what] != published:
         raise DatasetError(
-            f'The {split} split of {self.name} has {counts[what]:,} {what}; '
-            f'the corpus has {published:,}. Incomplete or another version: '
-            f'{sources[0]}{more}. {self.MANUAL_DOWNLOAD_INSTRUCTIONS}'
+          f'The {split} split of {self.name} has {counts[what]:,} {what}; '
+          f'the corpus has {published:,}. Incomplete or another version: '
+          f'{sources[0]}{more}. {self.MANUAL_DOWNLOAD_INSTRUCTIONS}'
         )
 
   def _download_and_prepare(self, dl_manager, download_config) -> None:
@@ -167,7 +166,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     # `self.info` names the folder as it will be; a fresh one as it is now.
     written = self._info()
     writer = tfds.core.SequentialWriter(
-        written, self.RECORDS_PER_SHARD, file_format=FILE_FORMAT
+      written, self.RECORDS_PER_SHARD, file_format=FILE_FORMAT
     )
     for split, examples in self._split_generators(dl_manager).items():
       writer.initialize_splits([split])

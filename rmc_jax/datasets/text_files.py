@@ -71,9 +71,9 @@ def find(folder: pathlib.Path, names: Sequence[str]) -> Source:
       if path.is_file():
         return Source(path)
   raise DatasetError(
-      f'{folder} has no {" or ".join(names)}, with or without .gz behind it. '
-      f'It has: {contents(folder)}. Put the file there, or name the folder '
-      'that has it.'
+    f'{folder} has no {" or ".join(names)}, with or without .gz behind it. '
+    f'It has: {contents(folder)}. Put the file there, or name the folder '
+    'that has it.'
   )
 
 
@@ -93,7 +93,7 @@ def check(source: Source) -> None:
   if not any(block.strip() for block in blocks(source)):
     since = f' from character {source.start:,} on' if source.start else ''
     raise DatasetError(
-        f'{source} is empty{since}. Fetch the file again and prepare again.'
+      f'{source} is empty{since}. Fetch the file again and prepare again.'
     )
 
 
@@ -120,23 +120,23 @@ def open_text(source: Source) -> Iterator[TextIO]:
       first = 'Fetch it again; if it is whole, unpack it. ' if packed else ''
       encoding = 'UTF-16' if wrong[:2] in _UTF_16 else 'LATIN1'
       raise DatasetError(
-          f'{source} is {state}: it has {wrong!r} in its first {near:,} '
-          f'bytes. {first}Convert the text, as with: iconv -f {encoding} -t '
-          'UTF-8.'
+        f'{source} is {state}: it has {wrong!r} in its first {near:,} '
+        f'bytes. {first}Convert the text, as with: iconv -f {encoding} -t '
+        'UTF-8.'
       ) from error
     except FileNotFoundError as error:
       raise DatasetError(
-          f'There is no {source}. Fetch the file and prepare again.'
+        f'There is no {source}. Fetch the file and prepare again.'
       ) from error
     except (IsADirectoryError, PermissionError) as error:
       raise DatasetError(
-          f'{source} cannot be opened: {error.strerror}. It must be a file '
-          'that you may read.'
+        f'{source} cannot be opened: {error.strerror}. It must be a file '
+        'that you may read.'
       ) from error
     except (EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
       raise DatasetError(
-          f'{source} cannot be read to its end: {error}. It is cut off or '
-          'damaged: delete it, fetch it again and prepare again.'
+        f'{source} cannot be read to its end: {error}. It is cut off or '
+        'damaged: delete it, fetch it again and prepare again.'
       ) from error
 
 
@@ -145,8 +145,8 @@ def _open_bytes(source: Source, stack: contextlib.ExitStack) -> IO[bytes]:
     archive = stack.enter_context(zipfile.ZipFile(source.path))
     if source.member not in archive.namelist():
       raise DatasetError(
-          f'{source.path} has no {source.member}. It has: '
-          f'{", ".join(archive.namelist()[:8])}. Fetch the archive again.'
+        f'{source.path} has no {source.member}. It has: '
+        f'{", ".join(archive.namelist()[:8])}. Fetch the archive again.'
       )
     return archive.open(source.member)
   if source.path.suffix == '.gz':

@@ -53,14 +53,14 @@ class EncoderDecoder(hk.Module):
 
   @hk.name_like('__call__')
   def __init__(
-      self,
-      core: hk.RNNCore,
-      num_tokens: int,
-      start_token: int,
-      hidden_sizes: Sequence[int] = (256, 256, 256, 256),
-      decoder_core: hk.RNNCore | None = None,
-      remat: bool = False,
-      name: str = 'encoder_decoder',
+    self,
+    core: hk.RNNCore,
+    num_tokens: int,
+    start_token: int,
+    hidden_sizes: Sequence[int] = (256, 256, 256, 256),
+    decoder_core: hk.RNNCore | None = None,
+    remat: bool = False,
+    name: str = 'encoder_decoder',
   ):
     """Constructs the model.
 
@@ -83,8 +83,8 @@ class EncoderDecoder(hk.Module):
     self._num_tokens = positive_int('num_tokens', num_tokens)
     if start_token not in range(num_tokens):
       raise ValueError(
-          f'start_token must be an id in 0..{num_tokens - 1}, as there are '
-          f'{num_tokens} tokens. Got: {start_token!r}.'
+        f'start_token must be an id in 0..{num_tokens - 1}, as there are '
+        f'{num_tokens} tokens. Got: {start_token!r}.'
       )
     self._start_token = start_token
     self._encoder = core
@@ -92,20 +92,20 @@ class EncoderDecoder(hk.Module):
     expected, got = _state_of(self._encoder), _state_of(self._decoder)
     if got != expected:
       raise ValueError(
-          "The decoder starts from the encoder's state, so decoder_core must "
-          'have a state of the same structure and shapes. For one example the '
-          f'encoder has {expected}, the decoder {got}.'
+        "The decoder starts from the encoder's state, so decoder_core must "
+        'have a state of the same structure and shapes. For one example the '
+        f'encoder has {expected}, the decoder {got}.'
       )
     self._remat = remat or None
     self._mlp = hk.nets.MLP(hidden_sizes, activate_final=True, name='mlp')
     self._logits = hk.Linear(num_tokens, name='logits')
 
   def __call__(
-      self,
-      inputs: Array,
-      input_lengths: Array,
-      targets: Array,
-      feed: str = 'zeros',  # The paper: 'predictions'; its authors' code: this.
+    self,
+    inputs: Array,
+    input_lengths: Array,
+    targets: Array,
+    feed: str = 'zeros',  # The paper: 'predictions'; its authors' code: this.
   ) -> Array:
     """Logits for every output step.
 
@@ -131,11 +131,11 @@ class EncoderDecoder(hk.Module):
     _check_integers(inputs, input_lengths, targets)
     batch_size, num_steps = targets.shape
     _, state = unroll(
-        self._encoder,
-        self._one_hot(inputs.swapaxes(0, 1)),  # [T_in, B, num_tokens]
-        self._encoder.initial_state(batch_size),
-        lengths=input_lengths,
-        remat=self._remat,
+      self._encoder,
+      self._one_hot(inputs.swapaxes(0, 1)),  # [T_in, B, num_tokens]
+      self._encoder.initial_state(batch_size),
+      lengths=input_lengths,
+      remat=self._remat,
     )
     if feed == 'predictions':
       logits = self._follow_predictions(state, num_steps, batch_size)
@@ -154,7 +154,7 @@ class EncoderDecoder(hk.Module):
 
   @hk.transparent
   def _follow_predictions(
-      self, state: ArrayTree, num_steps: int, batch_size: int
+    self, state: ArrayTree, num_steps: int, batch_size: int
   ) -> Array:
     """[T_out, B, num_tokens], each step fed with the best token of the last."""
 
@@ -166,7 +166,7 @@ class EncoderDecoder(hk.Module):
 
     start = jnp.full(batch_size, self._start_token, jnp.int32)
     logits, _ = unroll(
-        step, jnp.arange(num_steps), (state, start), remat=self._remat
+      step, jnp.arange(num_steps), (state, start), remat=self._remat
     )
     return logits
 
@@ -174,7 +174,7 @@ class EncoderDecoder(hk.Module):
   def _shift(self, targets: Array) -> Array:
     """[B, T_out], the start token and all targets but the last."""
     return jnp.pad(
-        targets[:, :-1], ((0, 0), (1, 0)), constant_values=self._start_token
+      targets[:, :-1], ((0, 0), (1, 0)), constant_values=self._start_token
     )
 
   @hk.transparent
@@ -185,31 +185,29 @@ class EncoderDecoder(hk.Module):
 def _state_of(core: hk.RNNCore) -> str:
   """Structure, types and shapes of the state for one example, in words."""
   return str(
-      jax.tree.map(
-          lambda x: f'{x.dtype}{list(x.shape)}', core.initial_state(1)
-      )
+    jax.tree.map(lambda x: f'{x.dtype}{list(x.shape)}', core.initial_state(1))
   )
 
 
 def _check_integers(inputs: Array, input_lengths: Array, targets: Array):
   """Raises unless all three are integers and of shapes that belong together."""
   arrays = {
-      'inputs': inputs,
-      'input_lengths': input_lengths,
-      'targets': targets,
+    'inputs': inputs,
+    'input_lengths': input_lengths,
+    'targets': targets,
   }
   for name, array in arrays.items():
     if not jnp.issubdtype(array.dtype, jnp.integer):
       raise TypeError(f'{name} are {array.dtype}, expected integers.')
   shapes = {name: array.shape for name, array in arrays.items()}
   if (
-      inputs.ndim != 2
-      or targets.ndim != 2
-      or input_lengths.shape != inputs.shape[:1]
-      or targets.shape[:1] != inputs.shape[:1]
-      or 0 in inputs.shape + targets.shape
+    inputs.ndim != 2
+    or targets.ndim != 2
+    or input_lengths.shape != inputs.shape[:1]
+    or targets.shape[:1] != inputs.shape[:1]
+    or 0 in inputs.shape + targets.shape
   ):
     raise ValueError(
-        'Expected inputs [B, T_in], input_lengths [B] and targets [B, T_out], '
-        f'of one batch and at least one step each. Got: {shapes}.'
+      'Expected inputs [B, T_in], input_lengths [B] and targets [B, T_out], '
+      f'of one batch and at least one step each. Got: {shapes}.'
     )

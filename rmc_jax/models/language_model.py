@@ -51,18 +51,18 @@ class LanguageModel(hk.Module):
 
   @hk.name_like('__call__')
   def __init__(
-      self,
-      core: hk.RNNCore,
-      vocab_size: int,
-      embedding_size: int = 512,
-      embedding_dropout: float = 0.5,
-      output_dropout: float = 0.0,
-      head: str = 'tied',
-      cutoffs: Sequence[int] = (),
-      num_sampled: int = 0,
-      block_size: int = 8192,
-      remat: bool = False,
-      name: str = 'language_model',
+    self,
+    core: hk.RNNCore,
+    vocab_size: int,
+    embedding_size: int = 512,
+    embedding_dropout: float = 0.5,
+    output_dropout: float = 0.0,
+    head: str = 'tied',
+    cutoffs: Sequence[int] = (),
+    num_sampled: int = 0,
+    block_size: int = 8192,
+    remat: bool = False,
+    name: str = 'language_model',
   ):
     """Constructs the model.
 
@@ -92,8 +92,8 @@ class LanguageModel(hk.Module):
     self._block_size = positive_int('block_size', block_size)
     self._num_sampled = positive_int('num_sampled', num_sampled, least=0)
     for dropout, rate in {
-        'embedding_dropout': embedding_dropout,
-        'output_dropout': output_dropout,
+      'embedding_dropout': embedding_dropout,
+      'output_dropout': output_dropout,
     }.items():
       if not 0 <= rate < 1:
         raise ValueError(f'{dropout} must be in [0, 1). Got: {rate}.')
@@ -101,33 +101,33 @@ class LanguageModel(hk.Module):
       raise ValueError(f'head must be one of {HEADS}. Got: {head!r}.')
     if head == 'adaptive' and num_sampled:
       raise ValueError(
-          "num_sampled is for head='tied': an adaptive softmax is exact. "
-          f'Got: {num_sampled}.'
+        "num_sampled is for head='tied': an adaptive softmax is exact. "
+        f'Got: {num_sampled}.'
       )
     if head == 'tied' and cutoffs:
       raise ValueError(
-          f"cutoffs are for head='adaptive'. Got: {tuple(cutoffs)}."
+        f"cutoffs are for head='adaptive'. Got: {tuple(cutoffs)}."
       )
     if num_sampled > vocab_size:
       raise ValueError(
-          f'num_sampled must be at most vocab_size, {vocab_size}. '
-          f'Got: {num_sampled}.'
+        f'num_sampled must be at most vocab_size, {vocab_size}. '
+        f'Got: {num_sampled}.'
       )
     self._dropouts = embedding_dropout, output_dropout
     self._adaptive = (
-        adaptive_softmax_shapes(vocab_size, cutoffs, embedding_size)
-        if head == 'adaptive'
-        else None
+      adaptive_softmax_shapes(vocab_size, cutoffs, embedding_size)
+      if head == 'adaptive'
+      else None
     )
     self._remat = remat or None
     self._projection = hk.Linear(embedding_size, name='projection')
 
   def __call__(
-      self,
-      inputs: Array,
-      state: ArrayTree,
-      reset: Array | None = None,
-      is_training: bool = False,
+    self,
+    inputs: Array,
+    state: ArrayTree,
+    reset: Array | None = None,
+    is_training: bool = False,
   ) -> tuple[Array, ArrayTree]:
     """What the softmax sees at each position, and the state after the last.
 
@@ -146,11 +146,11 @@ class LanguageModel(hk.Module):
     if reset is not None:
       initial = self._core.initial_state(inputs.shape[0])
       state = jax.tree.map(
-          lambda new, old: jnp.where(
-              reset.reshape(-1, *[1] * (old.ndim - 1)), new, old
-          ),
-          initial,
-          state,
+        lambda new, old: jnp.where(
+          reset.reshape(-1, *[1] * (old.ndim - 1)), new, old
+        ),
+        initial,
+        state,
       )
     embedded = self._dropout(0, embedded, is_training)
     outputs, state = unroll(self._core, embedded, state, remat=self._remat)
@@ -170,11 +170,11 @@ class LanguageModel(hk.Module):
 
   @hk.transparent
   def cross_entropy(
-      self,
-      hidden: Array,
-      targets: Array,
-      weights: Array | None = None,
-      is_training: bool = False,
+    self,
+    hidden: Array,
+    targets: Array,
+    weights: Array | None = None,
+    is_training: bool = False,
   ) -> tuple[Array, Array]:
     """Summed cross-entropy in nats, and what it was summed over.
 
@@ -189,10 +189,10 @@ class LanguageModel(hk.Module):
     """
     if is_training and self._num_sampled:
       words = sample_words(
-          hk.next_rng_key(), self._num_sampled, self._vocab_size
+        hk.next_rng_key(), self._num_sampled, self._vocab_size
       )
       return sampled_softmax_cross_entropy(
-          hidden, self._embeddings(), targets, words, weights
+        hidden, self._embeddings(), targets, words, weights
       )
     return summed_cross_entropy(self.log_probs(hidden, targets), weights)
 
@@ -201,13 +201,13 @@ class LanguageModel(hk.Module):
     """[B, T] log probabilities of the targets, exact."""
     if self._adaptive is None:
       return blocked_log_probs(
-          hidden, self._embeddings(), targets, block_size=self._block_size
+        hidden, self._embeddings(), targets, block_size=self._block_size
       )
     return adaptive_log_probs(
-        hidden,
-        self._adaptive_weights(self._adaptive),
-        targets,
-        block_size=self._block_size,
+      hidden,
+      self._adaptive_weights(self._adaptive),
+      targets,
+      block_size=self._block_size,
     )
 
   @hk.transparent
@@ -221,7 +221,7 @@ class LanguageModel(hk.Module):
     num_tails = len(weights.tails)
     parts = [head[..., :-num_tails]]
     for i, (projection, tail) in enumerate(
-        zip(weights.projections, weights.tails, strict=True)
+      zip(weights.projections, weights.tails, strict=True)
     ):
       own = jax.nn.log_softmax(hidden @ projection @ tail.T)  # [..., V_i]
       cluster = head[..., i - num_tails, None]
@@ -240,15 +240,14 @@ class LanguageModel(hk.Module):
   @hk.transparent
   def _adaptive_weights(self, shapes: AdaptiveWeights) -> AdaptiveWeights:
     return AdaptiveWeights(
-        head=self._weight('head', shapes.head),
-        projections=[
-            self._weight(f'tail_{i}_projection', shape)
-            for i, shape in enumerate(shapes.projections)
-        ],
-        tails=[
-            self._weight(f'tail_{i}', shape)
-            for i, shape in enumerate(shapes.tails)
-        ],
+      head=self._weight('head', shapes.head),
+      projections=[
+        self._weight(f'tail_{i}_projection', shape)
+        for i, shape in enumerate(shapes.projections)
+      ],
+      tails=[
+        self._weight(f'tail_{i}', shape) for i, shape in enumerate(shapes.tails)
+      ],
     )
 
   def _weight(self, name: str, shape: tuple[int, int]) -> Array:

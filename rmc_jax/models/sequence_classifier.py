@@ -18,12 +18,12 @@ class SequenceClassifier(hk.Module):
 
   @hk.name_like('__call__')
   def __init__(
-      self,
-      core: hk.RNNCore,
-      num_classes: int,
-      hidden_sizes: Sequence[int] = (256, 256, 256, 256),
-      remat: bool = False,
-      name: str = 'sequence_classifier',
+    self,
+    core: hk.RNNCore,
+    num_classes: int,
+    hidden_sizes: Sequence[int] = (256, 256, 256, 256),
+    remat: bool = False,
+    name: str = 'sequence_classifier',
   ):
     """Constructs the model.
 
@@ -43,20 +43,20 @@ class SequenceClassifier(hk.Module):
   def __call__(self, inputs: Array) -> Array:
     """Logits [B, C] for inputs [B, T, features]."""
     outputs, _ = unroll(
-        self._core,
-        inputs.swapaxes(0, 1),  # [T, B, features]
-        self._core.initial_state(inputs.shape[0]),
-        remat=self._remat or None,
+      self._core,
+      inputs.swapaxes(0, 1),  # [T, B, features]
+      self._core.initial_state(inputs.shape[0]),
+      remat=self._remat or None,
     )
     return self._read_out(outputs[-1])
 
   def trace(self, inputs: Array) -> tuple[Array, StepTrace]:
     """Logits and what the core did at every step, [T, B, ...], for analysis."""
     (outputs, trace), _ = unroll(
-        self._core,
-        inputs.swapaxes(0, 1),
-        self._core.initial_state(inputs.shape[0]),
-        return_trace=True,
+      self._core,
+      inputs.swapaxes(0, 1),
+      self._core.initial_state(inputs.shape[0]),
+      return_trace=True,
     )
     return self._read_out(outputs[-1]), trace
 

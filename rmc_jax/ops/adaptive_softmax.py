@@ -36,10 +36,10 @@ class AdaptiveWeights(NamedTuple):
 
 
 def adaptive_softmax_shapes(
-    vocab_size: int,
-    cutoffs: Sequence[int],
-    width: int,
-    shrink: int = 4,
+  vocab_size: int,
+  cutoffs: Sequence[int],
+  width: int,
+  shrink: int = 4,
 ) -> AdaptiveWeights:
   """The shapes of the weights, for ids sorted by frequency.
 
@@ -61,31 +61,31 @@ def adaptive_softmax_shapes(
   sizes = [b - a for a, b in itertools.pairwise(bounds)]  # V_0, ..., V_K
   if not cutoffs or min(sizes) < 1:
     raise ValueError(
-        'cutoffs must be one or more, and rise from 1 at least to below the '
-        f'vocabulary size {vocab_size}. Got: {tuple(cutoffs)}.'
+      'cutoffs must be one or more, and rise from 1 at least to below the '
+      f'vocabulary size {vocab_size}. Got: {tuple(cutoffs)}.'
     )
   widths = [width // shrink**i for i in range(len(sizes))]  # D, D_1, ..., D_K
   if widths[-1] < 1:
     raise ValueError(
-        f'width must be {shrink ** len(cutoffs)} at least, for the last of '
-        f'{len(cutoffs)} tails to have 1 of it over {shrink}^{len(cutoffs)}. '
-        f'Got: {width}.'
+      f'width must be {shrink ** len(cutoffs)} at least, for the last of '
+      f'{len(cutoffs)} tails to have 1 of it over {shrink}^{len(cutoffs)}. '
+      f'Got: {width}.'
     )
   return AdaptiveWeights(
-      head=(sizes[0] + len(cutoffs), width),
-      projections=[(width, w) for w in widths[1:]],
-      tails=list(zip(sizes[1:], widths[1:], strict=True)),
+    head=(sizes[0] + len(cutoffs), width),
+    projections=[(width, w) for w in widths[1:]],
+    tails=list(zip(sizes[1:], widths[1:], strict=True)),
   )
 
 
 def adaptive_softmax_cross_entropy(
-    hidden: Array,
-    adaptive: AdaptiveWeights,
-    labels: Array,
-    weights: Array | None = None,
-    *,
-    block_size: int,
-    compute_dtype: jnp.dtype | None = None,
+  hidden: Array,
+  adaptive: AdaptiveWeights,
+  labels: Array,
+  weights: Array | None = None,
+  *,
+  block_size: int,
+  compute_dtype: jnp.dtype | None = None,
 ) -> tuple[Array, Array]:
   r"""Summed cross-entropy between an adaptive softmax and the labels, in nats.
 
@@ -109,22 +109,22 @@ def adaptive_softmax_cross_entropy(
     are).
   """
   log_probs = adaptive_log_probs(
-      hidden,
-      adaptive,
-      labels,
-      block_size=block_size,
-      compute_dtype=compute_dtype,
+    hidden,
+    adaptive,
+    labels,
+    block_size=block_size,
+    compute_dtype=compute_dtype,
   )
   return summed_cross_entropy(log_probs, weights)
 
 
 def adaptive_log_probs(
-    hidden: Array,
-    adaptive: AdaptiveWeights,
-    labels: Array,
-    *,
-    block_size: int,
-    compute_dtype: jnp.dtype | None = None,
+  hidden: Array,
+  adaptive: AdaptiveWeights,
+  labels: Array,
+  *,
+  block_size: int,
+  compute_dtype: jnp.dtype | None = None,
 ) -> Array:
   r"""Log probability of each label, from the head and the tail that has it.
 
@@ -167,9 +167,9 @@ def adaptive_log_probs(
   num_words = len(head) - len(tails)  # V_0
   if len(projections) != len(tails) or num_words < 1:
     raise ValueError(
-        f'The head has {len(head)} rows, with {len(projections)} projections '
-        f'and {len(tails)} tails; expected a projection for each tail, and a '
-        'row for each and more. adaptive_softmax_shapes() gives what fits.'
+      f'The head has {len(head)} rows, with {len(projections)} projections '
+      f'and {len(tails)} tails; expected a projection for each tail, and a '
+      'row for each and more. adaptive_softmax_shapes() gives what fits.'
     )
   in_head, in_tails = labels, []
   first = num_words
@@ -179,16 +179,16 @@ def adaptive_log_probs(
     in_head = jnp.where(is_here, num_words + len(in_tails), in_head)
     dtype = compute_dtype or jnp.promote_types(hidden.dtype, projection.dtype)
     log_probs = blocked_log_probs(
-        product('...d,dp->...p', hidden, projection, dtype),
-        tail,
-        jnp.where(is_here, labels - first, 0),
-        block_size=block_size,
-        compute_dtype=compute_dtype,
+      product('...d,dp->...p', hidden, projection, dtype),
+      tail,
+      jnp.where(is_here, labels - first, 0),
+      block_size=block_size,
+      compute_dtype=compute_dtype,
     )
     in_tails.append(jnp.where(is_here, log_probs, 0.0))
     first += len(tail)
   # A label of V or more is beyond the head as well, which gives its nan.
   log_probs = blocked_log_probs(
-      hidden, head, in_head, block_size=block_size, compute_dtype=compute_dtype
+    hidden, head, in_head, block_size=block_size, compute_dtype=compute_dtype
   )
   return sum(in_tails, start=log_probs)

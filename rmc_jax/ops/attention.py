@@ -11,11 +11,11 @@ from rmc_jax.types import Array
 
 
 def dot_product_attention(
-    query: Array,
-    keys: Sequence[Array],
-    values: Sequence[Array],
-    *,
-    compute_dtype: jnp.dtype | None = None,
+  query: Array,
+  keys: Sequence[Array],
+  values: Sequence[Array],
+  *,
+  compute_dtype: jnp.dtype | None = None,
 ) -> tuple[Array, Array]:
   r"""Lets each query row read a weighted average of the value rows.
 
@@ -42,7 +42,7 @@ def dot_product_attention(
 
   def product(pattern, x, y):
     return jnp.einsum(
-        pattern, x.astype(dtype), y.astype(dtype), preferred_element_type=sums
+      pattern, x.astype(dtype), y.astype(dtype), preferred_element_type=sums
     )
 
   for key, value in zip(keys, values, strict=True):
@@ -54,18 +54,18 @@ def dot_product_attention(
   groups = [key.shape[-3] for key in keys]
   parts = jax.lax.split(weights, groups, axis=weights.ndim - 1)
   attended = functools.reduce(
-      jnp.add,
-      (
-          product('...hnm,...mhv->...nhv', part, value)
-          for part, value in zip(parts, values, strict=True)
-      ),
+    jnp.add,
+    (
+      product('...hnm,...mhv->...nhv', part, value)
+      for part, value in zip(parts, values, strict=True)
+    ),
   )  # [..., N, H, V]
   width = attended.shape[-2] * attended.shape[-1]  # H * V
   return attended.reshape(*attended.shape[:-2], width), weights
 
 
 def split_heads(
-    rows: Array, num_heads: int, sizes: Sequence[int]
+  rows: Array, num_heads: int, sizes: Sequence[int]
 ) -> list[Array]:
   """Cuts each row into heads, and each head into parts of the given sizes.
 
@@ -79,9 +79,9 @@ def split_heads(
   """
   if rows.shape[-1] != num_heads * sum(sizes):
     raise ValueError(
-        f'Rows of width {rows.shape[-1]} cannot be cut into {num_heads} heads '
-        f'of {" + ".join(map(str, sizes))} features; expected a width of '
-        f'{num_heads * sum(sizes)}.'
+      f'Rows of width {rows.shape[-1]} cannot be cut into {num_heads} heads '
+      f'of {" + ".join(map(str, sizes))} features; expected a width of '
+      f'{num_heads * sum(sizes)}.'
     )
   heads = rows.reshape(*rows.shape[:-1], num_heads, sum(sizes))
   # Its transpose is one concatenation; that of slices pads and adds.

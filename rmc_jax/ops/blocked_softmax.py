@@ -18,14 +18,14 @@ from rmc_jax.types import Array
 
 
 def blocked_softmax_cross_entropy(
-    hidden: Array,
-    embeddings: Array,
-    labels: Array,
-    weights: Array | None = None,
-    *,
-    block_size: int,
-    bias: Array | None = None,
-    compute_dtype: jnp.dtype | None = None,
+  hidden: Array,
+  embeddings: Array,
+  labels: Array,
+  weights: Array | None = None,
+  *,
+  block_size: int,
+  bias: Array | None = None,
+  compute_dtype: jnp.dtype | None = None,
 ) -> tuple[Array, Array]:
   r"""Summed cross-entropy between softmax(h E^T + b) and the labels, in nats.
 
@@ -53,24 +53,24 @@ def blocked_softmax_cross_entropy(
     are).
   """
   log_probs = blocked_log_probs(
-      hidden,
-      embeddings,
-      labels,
-      block_size=block_size,
-      bias=bias,
-      compute_dtype=compute_dtype,
+    hidden,
+    embeddings,
+    labels,
+    block_size=block_size,
+    bias=bias,
+    compute_dtype=compute_dtype,
   )
   return summed_cross_entropy(log_probs, weights)
 
 
 def blocked_log_probs(
-    hidden: Array,
-    embeddings: Array,
-    labels: Array,
-    *,
-    block_size: int,
-    bias: Array | None = None,
-    compute_dtype: jnp.dtype | None = None,
+  hidden: Array,
+  embeddings: Array,
+  labels: Array,
+  *,
+  block_size: int,
+  bias: Array | None = None,
+  compute_dtype: jnp.dtype | None = None,
 ) -> Array:
   r"""Log probability of each label, without an array of [..., V].
 
@@ -118,18 +118,18 @@ def blocked_log_probs(
   if block_size < 1:
     raise ValueError(f'block_size must be >= 1. Got: {block_size}.')
   log_probs = _differentiable_log_probs(
-      min(block_size, vocab_size),
-      compute_dtype or jnp.promote_types(hidden.dtype, embeddings.dtype),
-      hidden.reshape(math.prod(labels.shape), hidden.shape[-1]),
-      embeddings,
-      bias,
-      labels.reshape(-1),
+    min(block_size, vocab_size),
+    compute_dtype or jnp.promote_types(hidden.dtype, embeddings.dtype),
+    hidden.reshape(math.prod(labels.shape), hidden.shape[-1]),
+    embeddings,
+    bias,
+    labels.reshape(-1),
   )  # [R]
   return nan_unless_words(log_probs.reshape(labels.shape), labels, vocab_size)
 
 
 def summed_cross_entropy(
-    log_probs: Array, weights: Array | None
+  log_probs: Array, weights: Array | None
 ) -> tuple[Array, Array]:
   """-sum w log p and sum w, of [...] both; any log p where the weight is 0."""
   if weights is None:
@@ -149,20 +149,20 @@ def nan_unless_words(log_probs: Array, labels: Array, vocab_size: int) -> Array:
 def product(pattern: str, x: Array, y: Array, dtype: jnp.dtype) -> Array:
   """An einsum with factors in `dtype`, summed in float32 or wider."""
   return jnp.einsum(
-      pattern,
-      x.astype(dtype),
-      y.astype(dtype),
-      preferred_element_type=_sums(dtype),
+    pattern,
+    x.astype(dtype),
+    y.astype(dtype),
+    preferred_element_type=_sums(dtype),
   )
 
 
 def _row_log_probs(
-    block_size: int,
-    dtype: jnp.dtype,
-    hidden: Array,
-    embeddings: Array,
-    bias: Array | None,
-    labels: Array,
+  block_size: int,
+  dtype: jnp.dtype,
+  hidden: Array,
+  embeddings: Array,
+  bias: Array | None,
+  labels: Array,
 ) -> Array:
   """`blocked_log_probs` of [R, D] rows; anything for a label out of range."""
   return _forward(block_size, dtype, hidden, embeddings, bias, labels)[0]
@@ -174,7 +174,7 @@ def _forward(block_size, dtype, hidden, embeddings, bias, labels):
   def add_block(carry, index):
     peak, total, own = carry  # m, s and z of the label, each [R]
     _, _, logits, is_label = _block(
-        index, block_size, x, embeddings, bias, labels
+      index, block_size, x, embeddings, bias, labels
     )
     new_peak = jnp.maximum(peak, logits.max(axis=-1))
     total *= jnp.exp(peak - new_peak)
@@ -186,9 +186,9 @@ def _forward(block_size, dtype, hidden, embeddings, bias, labels):
   # Not -inf: a bias of -inf forbids a word, and may forbid a block of them.
   lowest = jnp.full_like(zeros, jnp.finfo(zeros.dtype).min)
   (peak, total, own), _ = jax.lax.scan(
-      add_block,
-      (lowest, zeros, zeros),
-      jnp.arange(_num_blocks(embeddings, block_size)),
+    add_block,
+    (lowest, zeros, zeros),
+    jnp.arange(_num_blocks(embeddings, block_size)),
   )
   # In this order: two large numbers first, whose difference is exact.
   log_probs = (own - peak) - jnp.log(total)
@@ -202,7 +202,7 @@ def _backward(block_size, dtype, kept, g):
   def add_block(carry, index):
     d_hidden, d_embeddings, d_bias = carry
     start, words, logits, is_label = _block(
-        index, block_size, x, embeddings, bias, labels
+      index, block_size, x, embeddings, bias, labels
     )
     probs = jnp.exp(logits - peak[:, None]) / total[:, None]
     d_logits = g[:, None] * (is_label - probs)  # [R, C]
@@ -216,20 +216,20 @@ def _backward(block_size, dtype, kept, g):
   # From the last block to the first: where the last one reaches back into the
   # one before it, its zeros are overwritten.
   (d_hidden, d_embeddings, d_bias), _ = jax.lax.scan(
-      add_block,
-      (
-          jnp.zeros(hidden.shape, _sums(dtype)),
-          jnp.zeros_like(embeddings),
-          None if bias is None else jnp.zeros_like(bias),
-      ),
-      jnp.arange(_num_blocks(embeddings, block_size)),
-      reverse=True,
+    add_block,
+    (
+      jnp.zeros(hidden.shape, _sums(dtype)),
+      jnp.zeros_like(embeddings),
+      None if bias is None else jnp.zeros_like(bias),
+    ),
+    jnp.arange(_num_blocks(embeddings, block_size)),
+    reverse=True,
   )
   return d_hidden.astype(hidden.dtype), d_embeddings, d_bias, None
 
 
 _differentiable_log_probs = jax.custom_vjp(
-    _row_log_probs, nondiff_argnums=(0, 1)
+  _row_log_probs, nondiff_argnums=(0, 1)
 )
 _differentiable_log_probs.defvjp(_forward, _backward)
 
@@ -239,12 +239,12 @@ def _num_blocks(embeddings: Array, block_size: int) -> int:
 
 
 def _block(
-    index: Array,
-    block_size: int,
-    x: Array,
-    embeddings: Array,
-    bias: Array | None,
-    labels: Array,
+  index: Array,
+  block_size: int,
+  x: Array,
+  embeddings: Array,
+  bias: Array | None,
+  labels: Array,
 ) -> tuple[Array, Array, Array, Array]:
   """One block of words: where it starts, its embeddings, logits and labels.
 
@@ -278,7 +278,7 @@ def _block(
 
 def _put(whole: Array, part: Array, start: Array) -> Array:
   return jax.lax.dynamic_update_slice_in_dim(
-      whole, part.astype(whole.dtype), start, axis=0
+    whole, part.astype(whole.dtype), start, axis=0
   )
 
 

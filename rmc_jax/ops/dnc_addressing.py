@@ -72,13 +72,13 @@ def usage_after_writes(usage: Array, write_weights: Array) -> Array:
     [..., N].
   """
   untouched = jnp.prod(
-      1 - jax.lax.stop_gradient(write_weights), axis=-2
+    1 - jax.lax.stop_gradient(write_weights), axis=-2
   )  # [..., N]
   return usage + (1 - usage) * (1 - untouched)
 
 
 def usage_after_reads(
-    usage: Array, free_gates: Array, read_weights: Array
+  usage: Array, free_gates: Array, read_weights: Array
 ) -> Array:
   r"""Usage that falls where a head read and lets go.
 
@@ -123,7 +123,7 @@ def allocation(usage: Array) -> Array:
   alike = (this == other) & jnp.broadcast_to(lower, (this == other).shape)
   before = ((other < this) | alike).astype(used.dtype)  # [..., N, N]
   return (1 - used) * jnp.exp(
-      _einsum('...nm,...m->...n', before, jnp.log(used))
+    _einsum('...nm,...m->...n', before, jnp.log(used))
   )
 
 
@@ -150,10 +150,10 @@ def write_allocations(usage: Array, gates: Array) -> Array:
 
 
 def write_weights(
-    write_gates: Array,
-    allocation_gates: Array,
-    allocations: Array,
-    content: Array,
+  write_gates: Array,
+  allocation_gates: Array,
+  allocations: Array,
+  content: Array,
 ) -> Array:
   r"""Where each head writes, if at all.
 
@@ -173,7 +173,7 @@ def write_weights(
 
 
 def erase_and_add(
-    memory: Array, weights: Array, erase: Array, words: Array
+  memory: Array, weights: Array, erase: Array, words: Array
 ) -> Array:
   r"""The memory after the heads have written.
 
@@ -242,13 +242,13 @@ def follow_links(link: Array, weights: Array) -> tuple[Array, Array]:
     Backward and forward weights, each [..., R, J, N].
   """
   return (
-      _einsum('...jmn,...rm->...rjn', link, weights),
-      _einsum('...jnm,...rm->...rjn', link, weights),
+    _einsum('...jmn,...rm->...rjn', link, weights),
+    _einsum('...jnm,...rm->...rjn', link, weights),
   )
 
 
 def read_weights(
-    modes: Array, backward: Array, forward: Array, content: Array
+  modes: Array, backward: Array, forward: Array, content: Array
 ) -> Array:
   r"""Where each head reads, between three ways to find a slot.
 

@@ -47,8 +47,8 @@ def _layer_norm_jvp(primals, tangents):
   drift = _mean(dx) + normed * _mean(normed * dx)
   dnormed = inverse * (dx - drift)
   return (
-      normed * _rows(scale, x) + _rows(offset, x),
-      dnormed * _rows(scale, x) + normed * _rows(dscale, x) + _rows(doffset, x),
+    normed * _rows(scale, x) + _rows(offset, x),
+    dnormed * _rows(scale, x) + normed * _rows(dscale, x) + _rows(doffset, x),
   )
 
 

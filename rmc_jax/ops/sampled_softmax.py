@@ -32,14 +32,14 @@ class Sample(NamedTuple):
 
 
 def sampled_softmax_cross_entropy(
-    hidden: Array,
-    embeddings: Array,
-    labels: Array,
-    sample: Sample,
-    weights: Array | None = None,
-    *,
-    bias: Array | None = None,
-    compute_dtype: jnp.dtype | None = None,
+  hidden: Array,
+  embeddings: Array,
+  labels: Array,
+  sample: Sample,
+  weights: Array | None = None,
+  *,
+  bias: Array | None = None,
+  compute_dtype: jnp.dtype | None = None,
 ) -> tuple[Array, Array]:
   r"""Summed cross-entropy of each label among itself and the sampled words.
 
@@ -98,13 +98,13 @@ def sampled_softmax_cross_entropy(
   others = product('...d,sd->...s', hidden, embeddings[sample.ids], dtype)
   others += jnp.broadcast_to(offset(sample.ids), others.shape)
   is_own = jnp.expand_dims(words, -1) == jnp.broadcast_to(
-      sample.ids, others.shape
+    sample.ids, others.shape
   )
   others = jnp.where(is_own, -jnp.inf, others)  # [..., S]
   logits = jnp.concatenate([jnp.expand_dims(own, -1), others], axis=-1)
   log_probs = jax.nn.log_softmax(logits)[..., 0]
   return summed_cross_entropy(
-      nan_unless_words(log_probs, labels, vocab_size), weights
+    nan_unless_words(log_probs, labels, vocab_size), weights
   )
 
 
@@ -135,8 +135,8 @@ def sample_words(key: Array, num_sampled: int, vocab_size: int) -> Sample:
   """
   if not 1 <= num_sampled <= vocab_size:
     raise ValueError(
-        f'num_sampled must be 1 at least and the vocabulary size {vocab_size} '
-        f'at most, as no word is drawn twice. Got: {num_sampled}.'
+      f'num_sampled must be 1 at least and the vocabulary size {vocab_size} '
+      f'at most, as no word is drawn twice. Got: {num_sampled}.'
     )
   probs = log_uniform_prob(jnp.arange(vocab_size), vocab_size)
   times = jax.random.exponential(key, [vocab_size]) / probs

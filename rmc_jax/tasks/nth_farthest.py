@@ -39,11 +39,11 @@ class Example(NamedTuple):
 
 
 def sample(
-    key: Array,
-    *,
-    num_objects: int = 8,
-    num_features: int = 16,
-    order: str = 'farthest',
+  key: Array,
+  *,
+  num_objects: int = 8,
+  num_features: int = 16,
+  order: str = 'farthest',
 ) -> Example:
   """Draws one example; `jax.vmap` over keys for a batch.
 
@@ -65,16 +65,16 @@ def sample(
 
 
 def sample_question(
-    key: Array, num_objects: int, num_features: int
+  key: Array, num_objects: int, num_features: int
 ) -> Question:
   """Draws the parts of one question; consumes `key`."""
   vector_key, label_key, n_key, m_key = jax.random.split(key, 4)
   shape = (num_objects, num_features)
   return Question(
-      vectors=jax.random.uniform(vector_key, shape, minval=-1.0, maxval=1.0),
-      labels=jax.random.permutation(label_key, num_objects),
-      n=jax.random.randint(n_key, (), 0, num_objects),
-      m=jax.random.randint(m_key, (), 0, num_objects),
+    vectors=jax.random.uniform(vector_key, shape, minval=-1.0, maxval=1.0),
+    labels=jax.random.permutation(label_key, num_objects),
+    n=jax.random.randint(n_key, (), 0, num_objects),
+    m=jax.random.randint(m_key, (), 0, num_objects),
   )
 
 
@@ -118,13 +118,16 @@ def encode(question: Question) -> Array:
   """
   num_objects = question.labels.shape[0]
   one_hots = jax.nn.one_hot(
-      jnp.stack([
-          question.labels,
-          jnp.full_like(question.labels, question.n),
-          jnp.full_like(question.labels, question.m),
-      ], axis=-1),  # [T, 3]
-      num_objects,
-      dtype=question.vectors.dtype,
+    jnp.stack(
+      [
+        question.labels,
+        jnp.full_like(question.labels, question.n),
+        jnp.full_like(question.labels, question.m),
+      ],
+      axis=-1,
+    ),  # [T, 3]
+    num_objects,
+    dtype=question.vectors.dtype,
   )  # [T, 3, O]
   one_hots = one_hots.reshape(num_objects, 3 * num_objects)
   return jnp.concatenate([question.vectors, one_hots], axis=-1)

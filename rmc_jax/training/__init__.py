@@ -14,16 +14,16 @@ from rmc_jax.training.update import LossAux
 from rmc_jax.training.update import make_update
 
 __all__ = [
-    'LossAux',
-    'NonfiniteConfig',
-    'OptimizerConfig',
-    'TrainState',
-    'count_parameters',
-    'create_state',
-    'make_evaluate',
-    'make_evaluate_generated',
-    'make_optimizer',
-    'make_schedule',
-    'make_update',
-    'train',
+  'LossAux',
+  'NonfiniteConfig',
+  'OptimizerConfig',
+  'TrainState',
+  'count_parameters',
+  'create_state',
+  'make_evaluate',
+  'make_evaluate_generated',
+  'make_optimizer',
+  'make_schedule',
+  'make_update',
+  'train',
 ]

@@ -55,11 +55,11 @@ class Checkpointer:
   """
 
   def __init__(
-      self,
-      directory: str | pathlib.Path,
-      *,
-      keep: int = 3,
-      read_only: bool = False,
+    self,
+    directory: str | pathlib.Path,
+    *,
+    keep: int = 3,
+    read_only: bool = False,
   ):
     if keep < 1:
       raise ConfigurationError(f'At least 1 checkpoint is kept; got {keep}.')
@@ -67,10 +67,10 @@ class Checkpointer:
     self._keep = keep
     self._read_only = read_only
     self._manager = _Manager(
-        self._directory,
-        options=ocp.CheckpointManagerOptions(
-            cleanup_tmp_directories=not read_only, read_only=read_only
-        ),
+      self._directory,
+      options=ocp.CheckpointManagerOptions(
+        cleanup_tmp_directories=not read_only, read_only=read_only
+      ),
     )
     self._steps = sorted(self._manager.all_steps())
     # The step being saved, with the layouts and digests for its manifest.
@@ -91,14 +91,17 @@ class Checkpointer:
       return
     leaves = _to_host(state)
     started = self._manager.save(
-        step, args=ocp.args.StandardSave(_storable(leaves)), force=True
+      step, args=ocp.args.StandardSave(_storable(leaves)), force=True
     )
     if not started:
       raise SaveFailed(f'Orbax did not accept step {step}.')
-    self._pending = step, {
+    self._pending = (
+      step,
+      {
         path: _describe(leaf, leaves[path])
         for path, leaf in _by_path(state).items()
-    }
+      },
+    )
 
   def poll(self) -> None:
     """Completes a save that has come to its end; never waits for one.
@@ -156,10 +159,10 @@ class Checkpointer:
       self._quarantine(bad)
       return None
     raise NoGoodCheckpoint(
-        f'No checkpoint in {self._directory} is good: '
-        + '; '.join(f'step {step}: {damage}' for step, damage in bad.items())
-        + '. Nothing was removed. Bring back a copy, or start afresh in '
-        'another workdir.'
+      f'No checkpoint in {self._directory} is good: '
+      + '; '.join(f'step {step}: {damage}' for step, damage in bad.items())
+      + '. Nothing was removed. Bring back a copy, or start afresh in '
+      'another workdir.'
     )
 
   def close(self) -> None:
@@ -191,8 +194,8 @@ class Checkpointer:
     except Exception as error:
       whole = f'step {self._steps[-1]}' if self._steps else 'none'
       raise SaveFailed(
-          f'Saving step {step} in {self._directory} failed: {error}. Is the '
-          f'disk full? The newest whole checkpoint: {whole}.'
+        f'Saving step {step} in {self._directory} failed: {error}. Is the '
+        f'disk full? The newest whole checkpoint: {whole}.'
       ) from error
     self._steps.append(step)
 
@@ -203,18 +206,18 @@ class Checkpointer:
     record = manifest.read(directory)
     _check_fit(record, target, directory)
     empty = {
-        path: np.zeros(leaf.shape, leaf.dtype)
-        for path, leaf in jax.eval_shape(_without_keys, target).items()
+      path: np.zeros(leaf.shape, leaf.dtype)
+      for path, leaf in jax.eval_shape(_without_keys, target).items()
     }
     stored = self._manager.restore(
-        step, args=ocp.args.StandardRestore(_storable(empty))
+      step, args=ocp.args.StandardRestore(_storable(empty))
     )
     leaves = {**empty, **stored}
     _raise_together(lambda: _check_digests(record, leaves))
     _warn_of_drift(record, directory)
     filled = [
-        _as_saved(record['leaves'][path], leaves[path])
-        for path in _by_path(target)
+      _as_saved(record['leaves'][path], leaves[path])
+      for path in _by_path(target)
     ]
     return jax.tree.unflatten(jax.tree.structure(target), filled)
 
@@ -233,8 +236,10 @@ class Checkpointer:
         self._step_directory(step).rename(place / name)
         (place / f'{name}.txt').write_text(f'{damage}\n')
         logging.warning(
-            'The checkpoint of step %d is damaged (%s). It was moved to %s.',
-            step, damage, place / name,
+          'The checkpoint of step %d is damaged (%s). It was moved to %s.',
+          step,
+          damage,
+          place / name,
         )
     if bad:
       _raise_together(lambda: None)  # Nobody looks before all are moved.
@@ -262,12 +267,12 @@ def _check_shared(directory: pathlib.Path, newest: list[int]) -> None:
   seen = multihost_utils.process_allgather(np.array(step)).tolist()
   if len(set(seen)) > 1:
     each = ', '.join(
-        f'process {index} ' + ('none' if step < 0 else f'step {step}')
-        for index, step in enumerate(seen)
+      f'process {index} ' + ('none' if step < 0 else f'step {step}')
+      for index, step in enumerate(seen)
     )
     raise ConfigurationError(
-        f'The processes see different checkpoints in {directory}: the newest '
-        f'is for {each}. Choose a workdir that they share.'
+      f'The processes see different checkpoints in {directory}: the newest '
+      f'is for {each}. Choose a workdir that they share.'
     )
 
 
@@ -276,8 +281,8 @@ def _to_host(state: ArrayTree) -> dict[str, np.ndarray]:
   # A copy even on the CPU, where device_get may give a view of the buffer that
   # the next update is about to reuse.
   return {
-      path: np.array(leaf, copy=True)
-      for path, leaf in jax.device_get(_without_keys(state)).items()
+    path: np.array(leaf, copy=True)
+    for path, leaf in jax.device_get(_without_keys(state)).items()
   }
 
 
@@ -290,8 +295,8 @@ def _by_path(tree: ArrayTree) -> dict[str, Any]:
   """The leaves by readable path, in the order of the tree."""
   leaves = jax.tree_util.tree_leaves_with_path(tree)
   by_path = {
-      jax.tree_util.keystr(path, simple=True, separator='/'): leaf
-      for path, leaf in leaves
+    jax.tree_util.keystr(path, simple=True, separator='/'): leaf
+    for path, leaf in leaves
   }
   if len(by_path) != len(leaves):
     raise ValueError(f'Two arrays of the state share a path: {list(by_path)}.')
@@ -300,16 +305,16 @@ def _by_path(tree: ArrayTree) -> dict[str, Any]:
 
 def _without_keys(tree: ArrayTree) -> dict[str, Any]:
   return {
-      path: jax.random.key_data(leaf) if _is_key(leaf) else leaf
-      for path, leaf in _by_path(tree).items()
+    path: jax.random.key_data(leaf) if _is_key(leaf) else leaf
+    for path, leaf in _by_path(tree).items()
   }
 
 
 def _describe(leaf: Any, on_host: np.ndarray) -> dict[str, str]:
   """What the manifest says of one leaf."""
   described = {
-      'layout': _layout(leaf),
-      'digest': manifest.digest_of_array(on_host),
+    'layout': _layout(leaf),
+    'digest': manifest.digest_of_array(on_host),
   }
   if _is_key(leaf):
     described['key_impl'] = str(jax.random.key_impl(leaf))
@@ -317,7 +322,7 @@ def _describe(leaf: Any, on_host: np.ndarray) -> dict[str, str]:
 
 
 def _check_fit(
-    record: dict[str, Any], target: ArrayTree, directory: pathlib.Path
+  record: dict[str, Any], target: ArrayTree, directory: pathlib.Path
 ) -> None:
   """Refuses a checkpoint of another tree, with what differs in few lines."""
   saved = {path: leaf['layout'] for path, leaf in record['leaves'].items()}
@@ -330,16 +335,16 @@ def _check_fit(
       lines.append(f'{path}: {wanted[path]} only in this program')
     elif saved[path] != wanted[path]:
       lines.append(
-          f'{path}: {saved[path]} in the checkpoint, {wanted[path]} here'
+        f'{path}: {saved[path]} in the checkpoint, {wanted[path]} here'
       )
   if len(lines) > _MOST_DIFFERENCES:
     rest = len(lines) - _MOST_DIFFERENCES
     lines[_MOST_DIFFERENCES:] = [f'and {rest} more']
   if lines:
     raise StructureMismatch(
-        f'The checkpoint {directory} is of another model or optimiser; resume '
-        'with the configuration that made it, or choose another workdir:\n  '
-        + '\n  '.join(lines)
+      f'The checkpoint {directory} is of another model or optimiser; resume '
+      'with the configuration that made it, or choose another workdir:\n  '
+      + '\n  '.join(lines)
     )
 
 
@@ -366,13 +371,15 @@ def _warn_of_drift(record: dict[str, Any], directory: pathlib.Path) -> None:
   saved = record['versions'] | record['devices']
   here = manifest.versions() | manifest.devices()
   if drift := [
-      f'{name} {saved[name]} -> {value}'
-      for name, value in here.items()
-      if saved.get(name, value) != value  # Older ones say less.
+    f'{name} {saved[name]} -> {value}'
+    for name, value in here.items()
+    if saved.get(name, value) != value  # Older ones say less.
   ]:
     logging.warning(
-        'Resuming %s under other conditions: %s. The run goes on, but not '
-        'bit for bit as it would have.', directory, ', '.join(drift),
+      'Resuming %s under other conditions: %s. The run goes on, but not '
+      'bit for bit as it would have.',
+      directory,
+      ', '.join(drift),
     )
 
 

@@ -52,7 +52,7 @@ def find(environment: Mapping[str, str]) -> Place | None:
 
 
 def local_devices(
-    place: Place, environment: Mapping[str, str]
+  place: Place, environment: Mapping[str, str]
 ) -> list[int] | None:
   """The GPUs of this process, as numbers among those it can see; None: all.
 
@@ -70,8 +70,8 @@ def local_devices(
     return list(range(count))
   if count % place.local_count:
     raise ConfigurationError(
-        f'{count} GPUs do not divide over the {place.local_count} processes of '
-        'this host. Start as many as divide, or bind GPUs to processes.'
+      f'{count} GPUs do not divide over the {place.local_count} processes of '
+      'this host. Start as many as divide, or bind GPUs to processes.'
     )
   share = count // place.local_count
   return list(range(place.local_id * share, (place.local_id + 1) * share))
@@ -86,23 +86,23 @@ def _slurm(environment: Mapping[str, str]) -> Place | None:
     return None
   node = int(environment['SLURM_NODEID'])
   return Place(
-      name='Slurm',
-      method='slurm',
-      process_count=count,
-      process_id=int(environment['SLURM_PROCID']),
-      local_id=int(environment['SLURM_LOCALID']),
-      local_count=_tasks_per_node(environment)[node],
-      bound=any(
-          name in environment
-          for name in ('SLURM_GPUS_PER_TASK', 'SLURM_NTASKS_PER_GPU')
-      ),
+    name='Slurm',
+    method='slurm',
+    process_count=count,
+    process_id=int(environment['SLURM_PROCID']),
+    local_id=int(environment['SLURM_LOCALID']),
+    local_count=_tasks_per_node(environment)[node],
+    bound=any(
+      name in environment
+      for name in ('SLURM_GPUS_PER_TASK', 'SLURM_NTASKS_PER_GPU')
+    ),
   )
 
 
 def _tasks_per_node(environment: Mapping[str, str]) -> list[int]:
   """SLURM_STEP_TASKS_PER_NODE=2(x3),1 is 2, 2, 2, 1."""
   parts = re.findall(
-      r'(\d+)(?:\(x(\d+)\))?', environment['SLURM_STEP_TASKS_PER_NODE']
+    r'(\d+)(?:\(x(\d+)\))?', environment['SLURM_STEP_TASKS_PER_NODE']
   )
   return [int(tasks) for tasks, times in parts for _ in range(int(times or 1))]
 
@@ -113,12 +113,12 @@ def _open_mpi(environment: Mapping[str, str]) -> Place | None:
   if count == 1:
     return None
   return Place(
-      name='Open MPI',
-      method='ompi' if 'OMPI_MCA_orte_hnp_uri' in environment else 'deactivate',
-      process_count=count,
-      process_id=int(environment['OMPI_COMM_WORLD_RANK']),
-      local_id=int(environment['OMPI_COMM_WORLD_LOCAL_RANK']),
-      local_count=int(environment['OMPI_COMM_WORLD_LOCAL_SIZE']),
+    name='Open MPI',
+    method='ompi' if 'OMPI_MCA_orte_hnp_uri' in environment else 'deactivate',
+    process_count=count,
+    process_id=int(environment['OMPI_COMM_WORLD_RANK']),
+    local_id=int(environment['OMPI_COMM_WORLD_LOCAL_RANK']),
+    local_count=int(environment['OMPI_COMM_WORLD_LOCAL_SIZE']),
   )
 
 
@@ -137,9 +137,9 @@ def _kubernetes(environment: Mapping[str, str]) -> Place | None:
     return None
   if importlib.util.find_spec('kubernetes') is None:
     raise ConfigurationError(
-        'This is a pod of an indexed Job, and the package that asks for its '
-        'siblings is missing. Install jax[k8s], give --coordinator_address, '
-        '--num_processes and --process_id, or say --cluster=none.'
+      'This is a pod of an indexed Job, and the package that asks for its '
+      'siblings is missing. Install jax[k8s], give --coordinator_address, '
+      '--num_processes and --process_id, or say --cluster=none.'
     )
   return Place(name='Kubernetes')
 
@@ -151,13 +151,15 @@ def _visible_gpus(environment: Mapping[str, str]) -> int:
   if visible is not None:
     # As CUDA does: what follows a name that is none, such as -1, is not seen.
     names = itertools.takewhile(
-        lambda name: name and not name.startswith('-'), visible.split(',')
+      lambda name: name and not name.startswith('-'), visible.split(',')
     )
     return len(list(names))
   if not shutil.which('nvidia-smi'):
     return 0
   listed = subprocess.run(
-      ['nvidia-smi', '--list-gpus'],
-      capture_output=True, text=True, check=False,
+    ['nvidia-smi', '--list-gpus'],
+    capture_output=True,
+    text=True,
+    check=False,
   )
   return len(listed.stdout.splitlines()) if listed.returncode == 0 else 0

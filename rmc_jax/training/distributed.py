@@ -13,15 +13,15 @@ from rmc_jax.training.exit_codes import ConfigurationError
 
 
 def initialize(
-    coordinator_address: str | None = None,
-    process_count: int | None = None,
-    process_id: int | None = None,
-    *,
-    detect: bool = False,
-    local_device_ids: list[int] | None = None,
-    initialization_timeout: int = 300,
-    heartbeat_timeout: int = 100,
-    shutdown_timeout: int = 600,
+  coordinator_address: str | None = None,
+  process_count: int | None = None,
+  process_id: int | None = None,
+  *,
+  detect: bool = False,
+  local_device_ids: list[int] | None = None,
+  initialization_timeout: int = 300,
+  heartbeat_timeout: int = 100,
+  shutdown_timeout: int = 600,
 ) -> None:
   """Joins the job. Call it before anything else touches a device.
 
@@ -49,14 +49,14 @@ def initialize(
     ConfigurationError: some of the three but not all, or one out of range.
   """
   timeouts: dict[str, Any] = {
-      'initialization_timeout': initialization_timeout,
-      'heartbeat_timeout_seconds': heartbeat_timeout,
-      'shutdown_timeout_seconds': shutdown_timeout,
+    'initialization_timeout': initialization_timeout,
+    'heartbeat_timeout_seconds': heartbeat_timeout,
+    'shutdown_timeout_seconds': shutdown_timeout,
   }
   given = {
-      'coordinator_address': coordinator_address,
-      'process_count': process_count,
-      'process_id': process_id,
+    'coordinator_address': coordinator_address,
+    'process_count': process_count,
+    'process_id': process_id,
   }
   missing = [name for name, value in given.items() if value is None]
   # Who is told everything needs no cluster, and may be in one that cannot tell.
@@ -66,50 +66,50 @@ def initialize(
       local_device_ids = cluster.local_devices(place, os.environ)
     if coordinator_address is None and place.method == 'deactivate':
       raise ConfigurationError(
-          f'{place.name} does not say where process 0 is. Give '
-          '--coordinator_address=HOST:PORT, the same for all processes.'
+        f'{place.name} does not say where process 0 is. Give '
+        '--coordinator_address=HOST:PORT, the same for all processes.'
       )
     jax.distributed.initialize(
-        coordinator_address,
-        place.process_count,
-        place.process_id,
-        local_device_ids=local_device_ids,
-        cluster_detection_method=place.method,
-        **timeouts,
+      coordinator_address,
+      place.process_count,
+      place.process_id,
+      local_device_ids=local_device_ids,
+      cluster_detection_method=place.method,
+      **timeouts,
     )
     return
   if len(missing) == len(given):
     return
   if coordinator_address is None or process_count is None or process_id is None:
     raise ConfigurationError(
-        f'A job of several processes needs all of {", ".join(given)}; '
-        f'{" and ".join(missing)} missing, the others are '
-        f'{[value for value in given.values() if value is not None]}. Give all '
-        'three, or none for a single process.'
+      f'A job of several processes needs all of {", ".join(given)}; '
+      f'{" and ".join(missing)} missing, the others are '
+      f'{[value for value in given.values() if value is not None]}. Give all '
+      'three, or none for a single process.'
     )
   if process_count < 1:
     raise ConfigurationError(
-        f'process_count must be positive, got {process_count}.'
+      f'process_count must be positive, got {process_count}.'
     )
   if not 0 <= process_id < process_count:
     raise ConfigurationError(
-        f'process_id must be from 0 to {process_count - 1} in a job of '
-        f'{process_count}, got {process_id}.'
+      f'process_id must be from 0 to {process_count - 1} in a job of '
+      f'{process_count}, got {process_id}.'
     )
   host, _, port = coordinator_address.rpartition(':')
   if not host or not port.isdigit():
     raise ConfigurationError(
-        'coordinator_address must be host:port of process 0, such as '
-        f'10.0.0.1:9876, got {coordinator_address!r}.'
+      'coordinator_address must be host:port of process 0, such as '
+      f'10.0.0.1:9876, got {coordinator_address!r}.'
     )
   jax.distributed.initialize(
-      coordinator_address,
-      process_count,
-      process_id,
-      local_device_ids=local_device_ids,
-      # Else JAX would look at Slurm and Open MPI for the devices.
-      cluster_detection_method='deactivate',
-      **timeouts,
+    coordinator_address,
+    process_count,
+    process_id,
+    local_device_ids=local_device_ids,
+    # Else JAX would look at Slurm and Open MPI for the devices.
+    cluster_detection_method='deactivate',
+    **timeouts,
   )
 
 
@@ -129,12 +129,12 @@ def check_same(name: str, text: str) -> None:
   digest = hashlib.sha256(text.encode()).digest()
   seen = multihost_utils.process_allgather(np.frombuffer(digest, np.uint8))
   if differing := [
-      index for index, other in enumerate(seen) if np.any(other != seen[0])
+    index for index, other in enumerate(seen) if np.any(other != seen[0])
   ]:
     raise ConfigurationError(
-        f'The {name} is not the same in all processes of the job: '
-        f'{", ".join(map(str, differing))} of {len(seen)} differ from process '
-        '0. Start all of them with the same flags and the same code.'
+      f'The {name} is not the same in all processes of the job: '
+      f'{", ".join(map(str, differing))} of {len(seen)} differ from process '
+      '0. Start all of them with the same flags and the same code.'
     )
 
 

@@ -20,16 +20,16 @@ from rmc_jax.types import ArrayTree
 
 # (params, network_state, batch) -> name -> (sums [B], counts [B])
 MetricFn = Callable[
-    [ArrayTree, ArrayTree, ArrayTree], dict[str, tuple[Array, Array]]
+  [ArrayTree, ArrayTree, ArrayTree], dict[str, tuple[Array, Array]]
 ]
 
 
 def make_evaluate(
-    metric_fn: MetricFn,
-    examples: ArrayTree,
-    *,
-    global_batch_size: int,
-    devices: parallel.Devices = None,
+  metric_fn: MetricFn,
+  examples: ArrayTree,
+  *,
+  global_batch_size: int,
+  devices: parallel.Devices = None,
 ) -> Callable[[TrainState], SumsAndCounts]:
   """Makes the function that evaluates a split held on the host.
 
@@ -64,8 +64,8 @@ def make_evaluate(
     # Not a product: what an example that fills up gives may be nan.
     real = share['is_real']  # [B / devices]
     return real.sum(), {
-        name: tuple(jnp.where(real, values, 0).sum() for values in pair)
-        for name, pair in metrics.items()
+      name: tuple(jnp.where(real, values, 0).sum() for values in pair)
+      for name, pair in metrics.items()
     }
 
   total = parallel.parallel_sum(batch_sums, devices)
@@ -76,21 +76,21 @@ def make_evaluate(
       first = batch * global_batch_size
       index = np.arange(first + rows.start, first + rows.stop)
       share = {
-          'examples': _take(examples, np.minimum(index, num_examples - 1)),
-          'is_real': index < num_examples,
+        'examples': _take(examples, np.minimum(index, num_examples - 1)),
+        'is_real': index < num_examples,
       }
       real, sums = jax.device_get(
-          total(
-              (state.params, state.network_state),
-              parallel.split_batch(share, devices),
-          )
+        total(
+          (state.params, state.network_state),
+          parallel.split_batch(share, devices),
+        )
       )
       counted += int(real)
       # Python floats: float32 sums lose examples after some millions of them.
       totals.append(jax.tree.map(float, sums))
     if counted != num_examples:
       raise RuntimeError(
-          f'Evaluation counted {counted} examples of a split of {num_examples}.'
+        f'Evaluation counted {counted} examples of a split of {num_examples}.'
       )
     return metrics_lib.merge(*totals)
 
@@ -98,13 +98,13 @@ def make_evaluate(
 
 
 def make_evaluate_generated(
-    metric_fn: MetricFn,
-    sample: Callable[[Array], ArrayTree],
-    split_key: Array,
-    *,
-    num_examples: int,
-    global_batch_size: int,
-    devices: parallel.Devices = None,
+  metric_fn: MetricFn,
+  sample: Callable[[Array], ArrayTree],
+  split_key: Array,
+  *,
+  num_examples: int,
+  global_batch_size: int,
+  devices: parallel.Devices = None,
 ) -> Callable[[TrainState], SumsAndCounts]:
   """As `make_evaluate`, for a split that the devices make as they go.
 
@@ -123,10 +123,10 @@ def make_evaluate_generated(
     return metric_fn(params, network_state, jax.vmap(sample)(keys))
 
   return make_evaluate(
-      generated_metric_fn,
-      np.arange(num_examples, dtype=np.int32),
-      global_batch_size=global_batch_size,
-      devices=devices,
+    generated_metric_fn,
+    np.arange(num_examples, dtype=np.int32),
+    global_batch_size=global_batch_size,
+    devices=devices,
   )
 
 
@@ -134,9 +134,9 @@ def _split_size(examples: ArrayTree) -> int:
   sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(examples)}
   if len(sizes) != 1 or sizes & {(), (0,)}:
     raise ValueError(
-        'The arrays of a split need the same leading axis, one or more '
-        'examples; got the shapes '
-        f'{[np.shape(leaf) for leaf in jax.tree.leaves(examples)]}.'
+      'The arrays of a split need the same leading axis, one or more '
+      'examples; got the shapes '
+      f'{[np.shape(leaf) for leaf in jax.tree.leaves(examples)]}.'
     )
   (size,) = sizes.pop()
   return size
@@ -155,7 +155,7 @@ def _check_metrics(metrics: SumsAndCounts, per_device: int) -> None:
     shapes = [np.shape(values) for values in pair]
     if shapes != [(per_device,), (per_device,)]:
       raise ValueError(
-          f'metric_fn must return a sum and a count for each of the '
-          f'{per_device} examples; {name!r} came with the shapes {shapes}. '
-          'See jax.vmap(metrics.accuracy).'
+        f'metric_fn must return a sum and a count for each of the '
+        f'{per_device} examples; {name!r} came with the shapes {shapes}. '
+        'See jax.vmap(metrics.accuracy).'
       )

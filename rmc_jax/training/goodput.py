@@ -43,12 +43,12 @@ class Ledger:
   """
 
   def __init__(
-      self,
-      workdir: str | pathlib.Path,
-      step: int,
-      *,
-      started: float | None = None,
-      clock: Callable[[], float] = time.monotonic,
+    self,
+    workdir: str | pathlib.Path,
+    step: int,
+    *,
+    started: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
   ):
     self._path = pathlib.Path(workdir) / FILE_NAME
     self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,10 +87,10 @@ class Ledger:
       return
     self._written = self._entered
     record = self._record | {
-        'step': step,
-        'until': self._record['since'] + sum(self._seconds.values()),
-        'seconds': self._seconds,
-        'saved': self._marks,
+      'step': step,
+      'until': self._record['since'] + sum(self._seconds.values()),
+      'seconds': self._seconds,
+      'saved': self._marks,
     }
     lines = [json.dumps(line) + '\n' for line in [*self._earlier, record]]
     whole_file.write(self._path, ''.join(lines).encode())
@@ -156,11 +156,11 @@ def describe(total: dict[str, float]) -> str:
   hours, minutes = divmod(minutes, 60)
   shares = sorted(total.items(), key=lambda item: -item[1])
   listed = ', '.join(
-      f'{kind} {value / wall:.1%}' for kind, value in shares if value > 0
+    f'{kind} {value / wall:.1%}' for kind, value in shares if value > 0
   )
   return (
-      f'Goodput {total["step"] / wall:.1%} of {hours}:{minutes:02}:'
-      f'{seconds:02}: {listed}'
+    f'Goodput {total["step"] / wall:.1%} of {hours}:{minutes:02}:'
+    f'{seconds:02}: {listed}'
   )
 
 

@@ -26,7 +26,7 @@ def hold(workdir: pathlib.Path) -> Iterator[None]:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
       raise ConfigurationError(
-          f'Another process is training in {workdir}. Wait for its end or stop '
-          'it, or choose another workdir.'
+        f'Another process is training in {workdir}. Wait for its end or stop '
+        'it, or choose another workdir.'
       ) from error
     yield

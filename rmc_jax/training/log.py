@@ -57,10 +57,10 @@ class MetricsLog:
     self._last = step, self._started
 
   def write(
-      self,
-      step: int,
-      train: Mapping[str, float] | None = None,
-      evaluation: Mapping[str, float] | None = None,
+    self,
+    step: int,
+    train: Mapping[str, float] | None = None,
+    evaluation: Mapping[str, float] | None = None,
   ) -> None:
     """Writes the one line of `step`.
 
@@ -68,14 +68,14 @@ class MetricsLog:
       OSError: it could not be written.
     """
     groups = {
-        'train': train,
-        'eval': evaluation,
-        'time': self._time(step),
+      'train': train,
+      'eval': evaluation,
+      'time': self._time(step),
     }
     line = {'step': step} | {
-        group: {name: _finite(value) for name, value in values.items()}
-        for group, values in groups.items()
-        if values is not None
+      group: {name: _finite(value) for name, value in values.items()}
+      for group, values in groups.items()
+      if values is not None
     }
     self._file.write(json.dumps(line, allow_nan=False) + '\n')
     self._file.flush()
@@ -104,8 +104,8 @@ class MetricsLog:
     now = time.monotonic()
     self._last = step, now
     return {
-        'seconds': self._seconds_before + now - self._started,
-        'updates_per_second': (step - last_step) / (now - last_time),
+      'seconds': self._seconds_before + now - self._started,
+      'updates_per_second': (step - last_step) / (now - last_time),
     }
 
 
@@ -129,8 +129,12 @@ def _truncate(path: pathlib.Path, step: int) -> float:
   lines = _whole_lines(path)
   kept = [line for line in lines if json.loads(line)['step'] <= step]
   if len(kept) < len(lines):
-    logging.info('%s: %d lines beyond step %d removed, to be written again.',
-                 path, len(lines) - len(kept), step)
+    logging.info(
+      '%s: %d lines beyond step %d removed, to be written again.',
+      path,
+      len(lines) - len(kept),
+      step,
+    )
   whole_file.write(path, b''.join(kept))
   return json.loads(kept[-1])['time']['seconds'] if kept else 0.0
 
@@ -145,8 +149,8 @@ def _whole_lines(path: pathlib.Path) -> list[bytes]:
   for number, line in enumerate(lines, 1):
     if not _is_record(line):
       raise ConfigurationError(
-          f'Line {number} of {path} is not a line of metrics: {line[:60]!r}. '
-          'Mend or remove that line, or choose another workdir.'
+        f'Line {number} of {path} is not a line of metrics: {line[:60]!r}. '
+        'Mend or remove that line, or choose another workdir.'
       )
   return lines
 

@@ -43,21 +43,21 @@ _LEDGER_SECONDS = 2.0
 
 
 def train(
-    workdir: str | pathlib.Path,
-    *,
-    init: Callable[[], TrainState],
-    update: Callable[..., tuple[TrainState, SumsAndCounts]],
-    num_steps: int,
-    updates_per_call: int = 1,
-    batch_at: Callable[[int], ArrayTree] | None = None,
-    evaluate: Callable[[TrainState], SumsAndCounts] | None = None,
-    log_every: int = 100,
-    eval_every: int = 1000,
-    checkpoint_every: int = 1000,
-    keep_checkpoints: int = 3,
-    check_replicas_every: int = 1000,
-    nonfinite: NonfiniteConfig | None = None,
-    devices: parallel.Devices = None,
+  workdir: str | pathlib.Path,
+  *,
+  init: Callable[[], TrainState],
+  update: Callable[..., tuple[TrainState, SumsAndCounts]],
+  num_steps: int,
+  updates_per_call: int = 1,
+  batch_at: Callable[[int], ArrayTree] | None = None,
+  evaluate: Callable[[TrainState], SumsAndCounts] | None = None,
+  log_every: int = 100,
+  eval_every: int = 1000,
+  checkpoint_every: int = 1000,
+  keep_checkpoints: int = 3,
+  check_replicas_every: int = 1000,
+  nonfinite: NonfiniteConfig | None = None,
+  devices: parallel.Devices = None,
 ) -> TrainState:
   """Trains to `num_steps` updates, from the newest good checkpoint if any.
 
@@ -101,12 +101,12 @@ def train(
     SaveFailed: a checkpoint could not be written.
   """
   _check_intervals(
-      log_every=log_every,
-      eval_every=eval_every,
-      checkpoint_every=checkpoint_every,
-      check_replicas_every=check_replicas_every,
-      num_steps=num_steps,
-      updates_per_call=updates_per_call,
+    log_every=log_every,
+    eval_every=eval_every,
+    checkpoint_every=checkpoint_every,
+    check_replicas_every=check_replicas_every,
+    num_steps=num_steps,
+    updates_per_call=updates_per_call,
   )
   started = goodput.start_of_work()
   nonfinite = NonfiniteConfig() if nonfinite is None else nonfinite
@@ -114,9 +114,9 @@ def train(
   workdir = pathlib.Path(workdir)
   held = lock.hold(workdir) if distributed.is_primary() else nullcontext()
   with (
-      held,
-      Preemption() as preemption,
-      Checkpointer(workdir / CHECKPOINTS, keep=keep_checkpoints) as saver,
+    held,
+    Preemption() as preemption,
+    Checkpointer(workdir / CHECKPOINTS, keep=keep_checkpoints) as saver,
   ):
     restored = saver.restore(jax.eval_shape(init))
     step, state = (0, init()) if restored is None else restored
@@ -127,9 +127,9 @@ def train(
       return state
     if (num_steps - step) % updates_per_call:
       raise ConfigurationError(
-          f'{num_steps} updates cannot be reached from step {step} by calls of '
-          f'{updates_per_call}; choose a num_steps that is {step} plus a '
-          f'multiple of {updates_per_call}.'
+        f'{num_steps} updates cannot be reached from step {step} by calls of '
+        f'{updates_per_call}; choose a num_steps that is {step} plus a '
+        f'multiple of {updates_per_call}.'
       )
 
     def due(every):
@@ -175,7 +175,7 @@ def train(
             saver.save(step, state)
           saver.wait()
           raise Diverged(
-              _describe_bad(bad, updates_per_call, progress, workdir)
+            _describe_bad(bad, updates_per_call, progress, workdir)
           )
         if bad:
           report.warn(_count_bad(bad, updates_per_call))
@@ -207,21 +207,21 @@ def train(
             saver.wait()
           report.finish(step, saved)
           raise Preempted(
-              f'Stopped at step {step} of {num_steps}; everything up to step '
-              f'{saved} is saved in {workdir}. The same command goes on from '
-              'there.'
+            f'Stopped at step {step} of {num_steps}; everything up to step '
+            f'{saved} is saved in {workdir}. The same command goes on from '
+            'there.'
           )
         if nonfinite.action != 'stop' and streak.broken:
           report.sync(step)
           saver.wait()
           streak.give_up_or_go_on(
-              step, saved, rolled_back_to, last=step == num_steps
+            step, saved, rolled_back_to, last=step == num_steps
           )
           rolled_back_to = saved
           restored_step, state = _roll_back(saver, init, step, devices)
           report.warn(
-              f'No update was finite for {nonfinite.patience} calls up to step '
-              f'{step}: going on with the weights of step {restored_step}.'
+            f'No update was finite for {nonfinite.patience} calls up to step '
+            f'{step}: going on with the weights of step {restored_step}.'
           )
       report.spend('checkpoint')
       saver.wait()
@@ -233,7 +233,7 @@ class _Report:
   """Log, ledger and progress of the primary process; silent in the others."""
 
   def __init__(
-      self, workdir: pathlib.Path, step: int, num_steps: int, started: float
+    self, workdir: pathlib.Path, step: int, num_steps: int, started: float
   ):
     self._sinks = None
     self._workdir, self._step = workdir, step
@@ -258,10 +258,10 @@ class _Report:
       sink.close()
 
   def record(
-      self,
-      step: int,
-      train: dict[str, float] | None,
-      evaluation: dict[str, float] | None,
+    self,
+    step: int,
+    train: dict[str, float] | None,
+    evaluation: dict[str, float] | None,
   ) -> None:
     """Tells of every call; a line is written where there is something in it."""
     if self._sinks is None:
@@ -326,10 +326,10 @@ def _batch(batch_at: Callable[[int], ArrayTree], step: int) -> ArrayTree:
 
 
 def _roll_back(
-    saver: Checkpointer,
-    init: Callable[[], TrainState],
-    step: int,
-    devices: parallel.Devices,
+  saver: Checkpointer,
+  init: Callable[[], TrainState],
+  step: int,
+  devices: parallel.Devices,
 ) -> tuple[int, TrainState]:
   """The newest good state and its step, which in it is that of now.
 
@@ -338,7 +338,7 @@ def _roll_back(
   restored = saver.restore(jax.eval_shape(init))
   restored_step, state = (0, init()) if restored is None else restored
   return restored_step, parallel.place_state(
-      state._replace(step=np.asarray(step, np.int32)), devices
+    state._replace(step=np.asarray(step, np.int32)), devices
   )
 
 
@@ -355,29 +355,29 @@ def _calls_ahead() -> int:
 def _count_bad(bad: dict[int, dict[str, float]], updates: int) -> str:
   count = sum(round(means['nonfinite'] * updates) for means in bad.values())
   return (
-      f'Step {max(bad)}: {count} of the last {len(bad) * updates} updates were '
-      'not finite and were left out.'
+    f'Step {max(bad)}: {count} of the last {len(bad) * updates} updates were '
+    'not finite and were left out.'
   )
 
 
 def _describe_bad(
-    bad: dict[int, dict[str, float]],
-    updates: int,
-    saved: bool,
-    workdir: pathlib.Path,
+  bad: dict[int, dict[str, float]],
+  updates: int,
+  saved: bool,
+  workdir: pathlib.Path,
 ) -> str:
   step, means = next(iter(bad.items()))
   kept = (
-      f'State and metrics are kept in {workdir}; starting again goes on '
-      'without those updates.'
-      if saved
-      else f'Metrics and the checkpoints from before are kept in {workdir}; '
-      'starting again as it is would only come here again.'
+    f'State and metrics are kept in {workdir}; starting again goes on '
+    'without those updates.'
+    if saved
+    else f'Metrics and the checkpoints from before are kept in {workdir}; '
+    'starting again as it is would only come here again.'
   )
   return (
-      f'{round(means["nonfinite"] * updates)} of the {updates} updates up to '
-      f'step {step} had a loss, gradient or change that is not finite and were '
-      f'left out. {kept} Look at the learning rate and the clipping first.'
+    f'{round(means["nonfinite"] * updates)} of the {updates} updates up to '
+    f'step {step} had a loss, gradient or change that is not finite and were '
+    f'left out. {kept} Look at the learning rate and the clipping first.'
   )
 
 

@@ -33,7 +33,7 @@ class CutShort(Damaged):
 
 
 def write(
-    directory: pathlib.Path, step: int, leaves: dict[str, dict[str, str]]
+  directory: pathlib.Path, step: int, leaves: dict[str, dict[str, str]]
 ) -> None:
   """Writes the manifest of a committed step as the directory's last file.
 
@@ -43,13 +43,13 @@ def write(
     leaves: path of an array in the state -> its 'layout' and 'digest'.
   """
   content = {
-      'step': step,
-      'leaves': leaves,
-      'files': {
-          path: _digest_of_file(directory / path) for path in _files(directory)
-      },
-      'versions': versions(),
-      'devices': devices(),
+    'step': step,
+    'leaves': leaves,
+    'files': {
+      path: _digest_of_file(directory / path) for path in _files(directory)
+    },
+    'versions': versions(),
+    'devices': devices(),
   }
   line = json.dumps(content, sort_keys=True).encode()
   whole_file.write(directory / FILE_NAME, _with_digest(line))
@@ -104,19 +104,19 @@ def versions() -> dict[str, str]:
 def devices() -> dict[str, Any]:
   """The devices of the job, which also decide what bits come out."""
   return {
-      'platform': jax.default_backend(),
-      'device_kind': jax.devices()[0].device_kind,
-      'devices': jax.device_count(),
-      'processes': jax.process_count(),
+    'platform': jax.default_backend(),
+    'device_kind': jax.devices()[0].device_kind,
+    'devices': jax.device_count(),
+    'processes': jax.process_count(),
   }
 
 
 def _files(directory: pathlib.Path) -> list[str]:
   """Every file below `directory`, as relative paths in a fixed order."""
   return sorted(
-      path.relative_to(directory).as_posix()
-      for path in directory.rglob('*')
-      if not path.is_dir()
+    path.relative_to(directory).as_posix()
+    for path in directory.rglob('*')
+    if not path.is_dir()
   )
 
 

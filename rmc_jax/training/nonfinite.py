@@ -30,7 +30,7 @@ class NonfiniteConfig:
   def validate(self) -> None:
     if self.action not in ACTIONS:
       raise ValueError(
-          f'action must be one of {", ".join(ACTIONS)}. Got: {self.action!r}.'
+        f'action must be one of {", ".join(ACTIONS)}. Got: {self.action!r}.'
       )
     if self.patience < 1:
       raise ValueError(f'patience must be >= 1. Got: {self.patience}.')
@@ -63,7 +63,7 @@ class Streak:
     return self.length >= self._config.patience
 
   def give_up_or_go_on(
-      self, step: int, saved: int, rolled_back_to: int | None, last: bool
+    self, step: int, saved: int, rolled_back_to: int | None, last: bool
   ) -> None:
     """At `broken`: begins a new streak where there is something left to try.
 
@@ -77,8 +77,7 @@ class Streak:
       Diverged: there is nothing.
     """
     why = (
-        f'No update was finite for {self.length} calls in a row up to step '
-        f'{step}'
+      f'No update was finite for {self.length} calls in a row up to step {step}'
     )
     if self._config.action == 'roll_back' and not last:
       if rolled_back_to != saved:
@@ -86,6 +85,6 @@ class Streak:
         return
       why += f', and so it was after going back to step {saved} before'
     raise Diverged(
-        f'{why}. The newest checkpoint is that of step {saved}. Look at the '
-        'learning rate and the clipping first.'
+      f'{why}. The newest checkpoint is that of step {saved}. Look at the '
+      'learning rate and the clipping first.'
     )

@@ -78,21 +78,21 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
   schedule = make_schedule(config)
   if config.name == 'adam':
     rule = optax.adamw(
-        schedule,
-        b1=config.b1,
-        b2=config.b2,
-        eps=config.eps,
-        eps_root=config.eps_root,
-        weight_decay=config.weight_decay,
+      schedule,
+      b1=config.b1,
+      b2=config.b2,
+      eps=config.eps,
+      eps_root=config.eps_root,
+      weight_decay=config.weight_decay,
     )
   else:
     rule = optax.rmsprop(
-        schedule,
-        decay=config.rmsprop_decay,
-        eps=config.eps,
-        initial_scale=config.rmsprop_initial_scale,
-        eps_in_sqrt=config.rmsprop_eps_in_sqrt,
-        momentum=config.rmsprop_momentum or None,
+      schedule,
+      decay=config.rmsprop_decay,
+      eps=config.eps,
+      initial_scale=config.rmsprop_initial_scale,
+      eps_in_sqrt=config.rmsprop_eps_in_sqrt,
+      momentum=config.rmsprop_momentum or None,
     )
   if config.clip_global_norm is None:
     return rule
@@ -116,15 +116,15 @@ def make_schedule(config: OptimizerConfig) -> optax.Schedule:
     schedule = optax.constant_schedule(rate)
   elif config.schedule == 'exponential':
     schedule = optax.exponential_decay(
-        rate,
-        transition_steps=config.decay_every,
-        decay_rate=config.decay_rate,
-        staircase=config.staircase,
-        end_value=config.floor,
+      rate,
+      transition_steps=config.decay_every,
+      decay_rate=config.decay_rate,
+      staircase=config.staircase,
+      end_value=config.floor,
     )
   else:
     schedule = optax.cosine_decay_schedule(
-        rate, config.decay_steps, alpha=config.floor / rate
+      rate, config.decay_steps, alpha=config.floor / rate
     )
   if config.hold_steps:
     hold = optax.constant_schedule(rate)
@@ -142,46 +142,45 @@ def _check(config: OptimizerConfig) -> None:
   exponential = config.schedule == 'exponential'
   cosine = config.schedule == 'cosine'
   for field, holds, allowed in (
-      ('name', adam or rmsprop, f'one of {NAMES}'),
-      ('schedule', config.schedule in SCHEDULES, f'one of {SCHEDULES}'),
-      ('learning_rate', 0 < config.learning_rate < math.inf, 'positive'),
-      ('warmup_steps', config.warmup_steps >= 0, '0 or more'),
-      ('hold_steps', config.hold_steps >= 0, '0 or more'),
-      ('decay_rate', not exponential or 0 < config.decay_rate < 1, 'in (0, 1)'),
-      ('decay_every', not exponential or config.decay_every > 0, 'positive'),
-      ('decay_steps', not cosine or config.decay_steps > 0, 'positive'),
-      (
-          'floor',
-          0 <= config.floor <= config.learning_rate,
-          f'from 0 to the learning rate, {config.learning_rate}',
-      ),
-      (
-          'floor',
-          config.floor == 0 or exponential or cosine,
-          'left at 0 with a constant schedule',
-      ),
-      ('clip_global_norm', clip is None or clip > 0, 'positive, or None'),
-      ('b1', 0 <= config.b1 < 1, 'in [0, 1)'),
-      ('b2', 0 <= config.b2 < 1, 'in [0, 1)'),
-      ('eps', config.eps >= 0, '0 or more'),
-      ('eps_root', config.eps_root >= 0, '0 or more'),
-      (
-          'eps',
-          not adam or config.eps > 0 or config.eps_root > 0,
-          'positive where eps_root is 0',  # 0 / 0 for a gradient of 0.
-      ),
-      ('weight_decay', config.weight_decay >= 0, '0 or more'),
-      (
-          'weight_decay',
-          config.weight_decay == 0 or adam,
-          "left at 0 unless name is 'adam'",
-      ),
-      ('rmsprop_decay', 0 <= config.rmsprop_decay < 1, 'in [0, 1)'),
-      ('rmsprop_momentum', 0 <= config.rmsprop_momentum < 1, 'in [0, 1)'),
-      ('rmsprop_initial_scale', config.rmsprop_initial_scale >= 0, '0 or more'),
+    ('name', adam or rmsprop, f'one of {NAMES}'),
+    ('schedule', config.schedule in SCHEDULES, f'one of {SCHEDULES}'),
+    ('learning_rate', 0 < config.learning_rate < math.inf, 'positive'),
+    ('warmup_steps', config.warmup_steps >= 0, '0 or more'),
+    ('hold_steps', config.hold_steps >= 0, '0 or more'),
+    ('decay_rate', not exponential or 0 < config.decay_rate < 1, 'in (0, 1)'),
+    ('decay_every', not exponential or config.decay_every > 0, 'positive'),
+    ('decay_steps', not cosine or config.decay_steps > 0, 'positive'),
+    (
+      'floor',
+      0 <= config.floor <= config.learning_rate,
+      f'from 0 to the learning rate, {config.learning_rate}',
+    ),
+    (
+      'floor',
+      config.floor == 0 or exponential or cosine,
+      'left at 0 with a constant schedule',
+    ),
+    ('clip_global_norm', clip is None or clip > 0, 'positive, or None'),
+    ('b1', 0 <= config.b1 < 1, 'in [0, 1)'),
+    ('b2', 0 <= config.b2 < 1, 'in [0, 1)'),
+    ('eps', config.eps >= 0, '0 or more'),
+    ('eps_root', config.eps_root >= 0, '0 or more'),
+    (
+      'eps',
+      not adam or config.eps > 0 or config.eps_root > 0,
+      'positive where eps_root is 0',  # 0 / 0 for a gradient of 0.
+    ),
+    ('weight_decay', config.weight_decay >= 0, '0 or more'),
+    (
+      'weight_decay',
+      config.weight_decay == 0 or adam,
+      "left at 0 unless name is 'adam'",
+    ),
+    ('rmsprop_decay', 0 <= config.rmsprop_decay < 1, 'in [0, 1)'),
+    ('rmsprop_momentum', 0 <= config.rmsprop_momentum < 1, 'in [0, 1)'),
+    ('rmsprop_initial_scale', config.rmsprop_initial_scale >= 0, '0 or more'),
   ):
     if not holds:
       raise ConfigurationError(
-          f'optimizer.{field} must be {allowed}; got '
-          f'{getattr(config, field)!r}.'
+        f'optimizer.{field} must be {allowed}; got {getattr(config, field)!r}.'
       )

@@ -70,29 +70,29 @@ def split_batch(batch: ArrayTree, devices: Devices = None) -> ArrayTree:
   sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(batch)}
   if len(sizes) != 1 or () in sizes:
     raise ValueError(
-        'All arrays of a batch need the same leading axis, the examples; got '
-        f'the shapes {[np.shape(leaf) for leaf in jax.tree.leaves(batch)]}.'
+      'All arrays of a batch need the same leading axis, the examples; got '
+      f'the shapes {[np.shape(leaf) for leaf in jax.tree.leaves(batch)]}.'
     )
   (size,) = sizes.pop()
   if size % shares:
     raise ValueError(
-        f'A batch of {size} does not divide over the {shares} devices of this '
-        f'process. {_nearest_multiples(size, shares)}'
+      f'A batch of {size} does not divide over the {shares} devices of this '
+      f'process. {_nearest_multiples(size, shares)}'
     )
   return jax.device_put(
-      jax.tree.map(
-          lambda leaf: np.reshape(
-              leaf, (shares, size // shares, *np.shape(leaf)[1:])
-          ),
-          batch,
+    jax.tree.map(
+      lambda leaf: np.reshape(
+        leaf, (shares, size // shares, *np.shape(leaf)[1:])
       ),
-      sharding,
+      batch,
+    ),
+    sharding,
   )
 
 
 def parallel_update(
-    step: Callable[[TrainState, ArrayTree], tuple[TrainState, ArrayTree]],
-    devices: Devices = None,
+  step: Callable[[TrainState, ArrayTree], tuple[TrainState, ArrayTree]],
+  devices: Devices = None,
 ) -> Callable[..., tuple[TrainState, ArrayTree]]:
   """Maps one update over the devices.
 
@@ -111,7 +111,7 @@ def parallel_update(
     or batch that does not.
   """
   mapped = _replicated_map(
-      lambda state, share: step(state, share['batch']), devices, donate=True
+    lambda state, share: step(state, share['batch']), devices, donate=True
   )
   placed = _local_sharding(devices)
   indices = _device_indices(devices)
@@ -125,7 +125,7 @@ def parallel_update(
 
 
 def parallel_sum(
-    fn: Callable[[ArrayTree, ArrayTree], ArrayTree], devices: Devices = None
+  fn: Callable[[ArrayTree, ArrayTree], ArrayTree], devices: Devices = None
 ) -> Callable[[ArrayTree, ArrayTree], ArrayTree]:
   """Maps `fn(replicated, share)` over the devices and adds up what it returns.
 
@@ -135,9 +135,9 @@ def parallel_sum(
     `batch` comes from `split_batch`. Raises ValueError where they do not.
   """
   mapped = _replicated_map(
-      lambda replicated, share: psum(fn(replicated, share)),
-      devices,
-      donate=False,
+    lambda replicated, share: psum(fn(replicated, share)),
+    devices,
+    donate=False,
   )
   placed = _local_sharding(devices)
 
@@ -174,19 +174,19 @@ def own_rows(tree: ArrayTree, num_rows: int) -> ArrayTree:
   """This device's rows of [B, ...] arrays that all have; inside a mapping."""
   first = jax.lax.axis_index(AXIS) * num_rows
   return jax.tree.map(
-      lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, num_rows), tree
+    lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, num_rows), tree
   )
 
 
 def all_rows(tree: ArrayTree) -> ArrayTree:
   """Undoes `own_rows`, with what each device has now; inside a mapping."""
   return jax.tree.map(
-      lambda leaf: jax.lax.all_gather(leaf, AXIS, tiled=True), tree
+    lambda leaf: jax.lax.all_gather(leaf, AXIS, tiled=True), tree
   )
 
 
 def per_device_batch_size(
-    global_batch_size: int, devices: Devices = None
+  global_batch_size: int, devices: Devices = None
 ) -> int:
   """The examples each device takes; refuses what does not divide.
 
@@ -196,22 +196,22 @@ def per_device_batch_size(
   """
   job = _job_devices(devices)
   counts = [
-      sum(device.process_index == process for device in job)
-      for process in sorted({device.process_index for device in job})
+    sum(device.process_index == process for device in job)
+    for process in sorted({device.process_index for device in job})
   ]
   if len(set(counts)) != 1:
     raise ConfigurationError(
-        f'Every process needs the same number of devices; they have {counts}.'
+      f'Every process needs the same number of devices; they have {counts}.'
     )
   if global_batch_size < 1:
     raise ConfigurationError(
-        f'The global batch size must be positive, got {global_batch_size}.'
+      f'The global batch size must be positive, got {global_batch_size}.'
     )
   if global_batch_size % len(job):
     raise ConfigurationError(
-        f'A global batch of {global_batch_size} does not divide over '
-        f'{len(job)} devices (processes x devices of each: {len(counts)} x '
-        f'{counts[0]}). {_nearest_multiples(global_batch_size, len(job))}'
+      f'A global batch of {global_batch_size} does not divide over '
+      f'{len(job)} devices (processes x devices of each: {len(counts)} x '
+      f'{counts[0]}). {_nearest_multiples(global_batch_size, len(job))}'
     )
   return global_batch_size // len(job)
 
@@ -225,7 +225,7 @@ def process_rows(global_batch_size: int, devices: Devices = None) -> slice:
 
 
 def replica_fingerprint(
-    state: ArrayTree, devices: Devices = None
+  state: ArrayTree, devices: Devices = None
 ) -> tuple[Array, Array]:
   """Sums the bits of every leaf on each device.
 
@@ -239,7 +239,7 @@ def replica_fingerprint(
   """
   _check_placed(state, _local_sharding(devices))
   return _fingerprint_map(_job_devices(devices))(
-      state, _device_indices(devices)
+    state, _device_indices(devices)
   )
 
 
@@ -251,20 +251,20 @@ def assert_replicated(state: ArrayTree, devices: Devices = None) -> None:
   lowest, highest = map(np.asarray, replica_fingerprint(state, devices))
   paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(state)]
   if differing := [
-      jax.tree_util.keystr(path)
-      for path, low, high in zip(paths, lowest, highest, strict=True)
-      if low != high
+    jax.tree_util.keystr(path)
+    for path, low, high in zip(paths, lowest, highest, strict=True)
+    if low != high
   ]:
     raise RuntimeError(
-        'The devices no longer hold the same state. These leaves differ: '
-        f'{", ".join(differing)}. Go back to the last checkpoint; if it comes '
-        'again at the same step, a collective is missing from the update, '
-        'otherwise suspect a device.'
+      'The devices no longer hold the same state. These leaves differ: '
+      f'{", ".join(differing)}. Go back to the last checkpoint; if it comes '
+      'again at the same step, a collective is missing from the update, '
+      'otherwise suspect a device.'
     )
 
 
 def _replicated_map(
-    fn: Callable[[Any, Any], Any], devices: Devices, donate: bool
+  fn: Callable[[Any, Any], Any], devices: Devices, donate: bool
 ) -> Callable[[Any, Any], Any]:
   """Runs fn(replicated, this device's share) -> replicated on all devices.
 
@@ -276,12 +276,12 @@ def _replicated_map(
   change.
   """
   return jax.pmap(
-      fn,
-      AXIS,
-      in_axes=(None, 0),
-      out_axes=None,
-      devices=_job_devices(devices),
-      donate_argnums=(0,) if donate else (),
+    fn,
+    AXIS,
+    in_axes=(None, 0),
+    out_axes=None,
+    devices=_job_devices(devices),
+    donate_argnums=(0,) if donate else (),
   )
 
 
@@ -290,7 +290,7 @@ def _fingerprint_map(devices: tuple[Any, ...]):
   def fingerprint(state, share):
     del share  # pmap insists on a mapped argument.
     sums = jnp.stack(
-        [_bit_sum(leaf) for leaf in jax.tree.leaves(state)]
+      [_bit_sum(leaf) for leaf in jax.tree.leaves(state)]
     )  # [leaves]
     return jax.lax.pmin(sums, AXIS), jax.lax.pmax(sums, AXIS)
 
@@ -334,9 +334,9 @@ def _check_placed(state: ArrayTree, placed: NamedSharding) -> None:
   for path, leaf in jax.tree_util.tree_leaves_with_path(state):
     if getattr(leaf, 'sharding', None) != placed:
       raise ValueError(
-          f'{jax.tree_util.keystr(path)} is not replicated over the '
-          f'{placed.mesh.size} local devices in use. Pass the state through '
-          'place_state(state) once before the first call.'
+        f'{jax.tree_util.keystr(path)} is not replicated over the '
+        f'{placed.mesh.size} local devices in use. Pass the state through '
+        'place_state(state) once before the first call.'
       )
 
 
@@ -344,9 +344,9 @@ def _check_split(batch: ArrayTree, shares: int) -> None:
   for path, leaf in jax.tree_util.tree_leaves_with_path(batch):
     if np.shape(leaf)[:1] != (shares,):
       raise ValueError(
-          f'The batch array {jax.tree_util.keystr(path)} of shape '
-          f'{np.shape(leaf)} does not have {shares} shares, one a local device,'
-          ' on its first axis. Pass the batch through split_batch(batch).'
+        f'The batch array {jax.tree_util.keystr(path)} of shape '
+        f'{np.shape(leaf)} does not have {shares} shares, one a local device,'
+        ' on its first axis. Pass the batch through split_batch(batch).'
       )
 
 

@@ -32,7 +32,7 @@ class Preemption:
     main = threading.current_thread() is threading.main_thread()
     if jax.process_count() == 1 and main:
       self._former = {
-          number: signal.signal(number, self._note) for number in _SIGNALS
+        number: signal.signal(number, self._note) for number in _SIGNALS
       }
     return self
 

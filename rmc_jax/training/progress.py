@@ -28,12 +28,12 @@ class Progress:
   """
 
   def __init__(
-      self,
-      step: int,
-      num_steps: int,
-      *,
-      console: Console | None = None,
-      seconds_between_lines: float = 10.0,
+    self,
+    step: int,
+    num_steps: int,
+    *,
+    console: Console | None = None,
+    seconds_between_lines: float = 10.0,
   ):
     self._console = Console() if console is None else console
     self._num_steps = num_steps
@@ -45,19 +45,21 @@ class Progress:
     self._bar = None
     if self._console.is_terminal:
       self._bar = Bar(
-          BarColumn(), MofNCompleteColumn(), TextColumn('{task.description}'),
-          console=self._console,
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn('{task.description}'),
+        console=self._console,
       )
       self._task = self._bar.add_task(
-          'compiling', total=num_steps, completed=step
+        'compiling', total=num_steps, completed=step
       )
       self._bar.start()
 
   def update(
-      self,
-      step: int,
-      train: Mapping[str, float] | None = None,
-      evaluation: Mapping[str, float] | None = None,
+    self,
+    step: int,
+    train: Mapping[str, float] | None = None,
+    evaluation: Mapping[str, float] | None = None,
   ) -> None:
     """Tells that `step` is reached, with new metrics where there are any."""
     now = time.monotonic()
@@ -72,7 +74,7 @@ class Progress:
     if self._bar is not None:
       self._bar.update(self._task, completed=step, description=text)
     elif (self._train or self._evaluation) and (
-        now - self._last_line >= self._between or step >= self._num_steps
+      now - self._last_line >= self._between or step >= self._num_steps
     ):
       self._last_line = now
       say(f'step {step}/{self._num_steps}  {text}', self._console)

@@ -31,10 +31,10 @@ class TrainState(NamedTuple):
 
 
 def create_state(
-    params: ArrayTree,
-    network_state: ArrayTree,
-    optimizer: optax.GradientTransformation,
-    key: Array,
+  params: ArrayTree,
+  network_state: ArrayTree,
+  optimizer: optax.GradientTransformation,
+  key: Array,
 ) -> TrainState:
   """The state before the first update; `parallel.place_state` comes next.
 
@@ -50,15 +50,15 @@ def create_state(
   """
   if not _is_one_key(key):
     raise ValueError(
-        f'The base key must be one key, made by jax.random.key(seed) or '
-        f'jax.random.PRNGKey(seed); got {key!r}.'
+      f'The base key must be one key, made by jax.random.key(seed) or '
+      f'jax.random.PRNGKey(seed); got {key!r}.'
     )
   return TrainState(
-      params=params,
-      network_state=network_state,
-      opt_state=optimizer.init(params),
-      step=jnp.zeros((), jnp.int32),
-      key=key,
+    params=params,
+    network_state=network_state,
+    opt_state=optimizer.init(params),
+    step=jnp.zeros((), jnp.int32),
+    key=key,
   )
 
 

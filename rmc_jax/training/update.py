@@ -40,22 +40,22 @@ class LossAux(NamedTuple):
 
 # (params, network_state, key, batch) -> (summed loss, LossAux)
 LossFn = Callable[
-    [ArrayTree, ArrayTree, Array, ArrayTree], tuple[Array, LossAux]
+  [ArrayTree, ArrayTree, Array, ArrayTree], tuple[Array, LossAux]
 ]
 # (key, network_state) -> one example, no batch axis
 SampleFn = Callable[[Array, ArrayTree], ArrayTree]
 
 
 def make_update(
-    loss_fn: LossFn,
-    optimizer: optax.GradientTransformation,
-    *,
-    global_batch_size: int,
-    sample: SampleFn | None = None,
-    data_key: Array | None = None,
-    updates_per_call: int = 1,
-    carry: bool = False,
-    devices: parallel.Devices = None,
+  loss_fn: LossFn,
+  optimizer: optax.GradientTransformation,
+  *,
+  global_batch_size: int,
+  sample: SampleFn | None = None,
+  data_key: Array | None = None,
+  updates_per_call: int = 1,
+  carry: bool = False,
+  devices: parallel.Devices = None,
 ) -> Callable[..., tuple[TrainState, SumsAndCounts]]:
   """Makes the function the training loop calls.
 
@@ -100,16 +100,16 @@ def make_update(
   """
   if updates_per_call < 1:
     raise ConfigurationError(
-        f'updates_per_call must be at least 1, got {updates_per_call}.'
+      f'updates_per_call must be at least 1, got {updates_per_call}.'
     )
   per_device = parallel.per_device_batch_size(global_batch_size, devices)
   step = make_step(loss_fn, optimizer, per_device if carry else None)
   if sample is None:
     if data_key is not None or updates_per_call != 1:
       raise ValueError(
-          'data_key and updates_per_call are for data made on the device; '
-          f'without sample, got data_key={data_key} and '
-          f'updates_per_call={updates_per_call}.'
+        'data_key and updates_per_call are for data made on the device; '
+        f'without sample, got data_key={data_key} and '
+        f'updates_per_call={updates_per_call}.'
       )
 
     def update_from_host(state, batch):
@@ -138,9 +138,9 @@ def make_update(
 
 
 def make_step(
-    loss_fn: LossFn,
-    optimizer: optax.GradientTransformation,
-    carried_rows: int | None = None,
+  loss_fn: LossFn,
+  optimizer: optax.GradientTransformation,
+  carried_rows: int | None = None,
 ) -> Callable[[TrainState, ArrayTree], tuple[TrainState, SumsAndCounts]]:
   """(state, this device's share) -> (state, metrics), for inside a mapping.
 
@@ -157,36 +157,36 @@ def make_step(
       _check_carried(network_state, carried_rows)
       network_state = parallel.own_rows(network_state, carried_rows)
     (loss, aux), gradients = gradient_fn(
-        state.params, network_state, key, batch
+      state.params, network_state, key, batch
     )
     _check_metric_names(aux.metrics)
     loss, weight, gradients, metrics = parallel.psum(
-        (loss, aux.weight, gradients, dict(aux.metrics))
+      (loss, aux.weight, gradients, dict(aux.metrics))
     )
     gradients = jax.tree.map(lambda g: g / weight, gradients)
     gradient_norm = optax.tree.norm(gradients)
     updates, opt_state = optimizer.update(
-        gradients, state.opt_state, state.params
+      gradients, state.opt_state, state.params
     )
     # The optimiser may make 0 / 0 of a finite gradient.
     finite = _all_finite((loss / weight, gradient_norm, updates))
     applied = state._replace(
-        params=optax.apply_updates(state.params, updates),
-        network_state=(
-            _average(aux.network_state)
-            if carried_rows is None
-            else parallel.all_rows(aux.network_state)
-        ),
-        opt_state=opt_state,
+      params=optax.apply_updates(state.params, updates),
+      network_state=(
+        _average(aux.network_state)
+        if carried_rows is None
+        else parallel.all_rows(aux.network_state)
+      ),
+      opt_state=opt_state,
     )
     next_state = jax.tree.map(
-        lambda new, old: jax.lax.select(finite, new, old), applied, state
+      lambda new, old: jax.lax.select(finite, new, old), applied, state
     )._replace(step=state.step + 1)
     one = jnp.ones((), jnp.int32)
     return next_state, metrics | {
-        'loss': (loss, weight),
-        'gradient_norm': (gradient_norm, one),
-        'nonfinite': (one - finite, one),
+      'loss': (loss, weight),
+      'gradient_norm': (gradient_norm, one),
+      'nonfinite': (one - finite, one),
     }
 
   return step
@@ -196,7 +196,7 @@ def _sample_share(sample, data_key, state, per_device) -> ArrayTree:
   """This device's examples of the global batch, leaves [per_device, ...]."""
   first = jax.lax.axis_index(parallel.AXIS) * per_device
   keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(
-      jax.random.fold_in(data_key, state.step), first + jnp.arange(per_device)
+    jax.random.fold_in(data_key, state.step), first + jnp.arange(per_device)
   )
   return jax.vmap(sample, in_axes=(0, None))(keys, state.network_state)
 
@@ -210,18 +210,20 @@ def _all_finite(tree: ArrayTree) -> Array:
 def _average(network_state: ArrayTree) -> ArrayTree:
   """Averages what the devices saw; whole numbers count alike on all of them."""
   return jax.tree.map(
-      lambda leaf: jax.lax.pmean(leaf, parallel.AXIS)
+    lambda leaf: (
+      jax.lax.pmean(leaf, parallel.AXIS)
       if jnp.issubdtype(leaf.dtype, jnp.inexact)
-      else jax.lax.pmax(leaf, parallel.AXIS),
-      network_state,
+      else jax.lax.pmax(leaf, parallel.AXIS)
+    ),
+    network_state,
   )
 
 
 def _check_metric_names(metrics: SumsAndCounts) -> None:
   if taken := sorted(set(RESERVED_METRICS) & metrics.keys()):
     raise ValueError(
-        f'The update itself reports {taken}; the metrics of loss_fn need other '
-        'names.'
+      f'The update itself reports {taken}; the metrics of loss_fn need other '
+      'names.'
     )
 
 
@@ -230,9 +232,9 @@ def _check_carried(network_state: ArrayTree, rows: int) -> None:
   for path, leaf in jax.tree_util.tree_leaves_with_path(network_state):
     if leaf.shape[:1] != (size,):
       raise ValueError(
-          f'A network state that is carried has {size} rows, one for each '
-          f'example of the global batch; {jax.tree_util.keystr(path)} has the '
-          f'shape {leaf.shape}.'
+        f'A network state that is carried has {size} rows, one for each '
+        f'example of the global batch; {jax.tree_util.keystr(path)} has the '
+        f'shape {leaf.shape}.'
       )
 
 
@@ -240,7 +242,7 @@ def _check_share(batch: ArrayTree, per_device: int) -> None:
   for path, leaf in jax.tree_util.tree_leaves_with_path(batch):
     if leaf.shape[:1] != (per_device,):
       raise ValueError(
-          f'The batch array {jax.tree_util.keystr(path)} brings '
-          f'{leaf.shape[0] if leaf.ndim else "no"} examples to each device; '
-          f'the global batch size asks for {per_device}.'
+        f'The batch array {jax.tree_util.keystr(path)} brings '
+        f'{leaf.shape[0] if leaf.ndim else "no"} examples to each device; '
+        f'the global batch size asks for {per_device}.'
       )

@@ -39,5 +39,5 @@ def beat() -> None:
   """Tells that something was done; nothing without `watch`."""
   if _seconds is not None:
     faulthandler.dump_traceback_later(
-        _seconds, exit=True, file=sys.__stderr__ or sys.stderr
+      _seconds, exit=True, file=sys.__stderr__ or sys.stderr
     )

@@ -7,9 +7,9 @@ import pytest
 from rmc_jax.analysis import curves
 
 RECORDS = [
-    {'step': 10, 'train': {'accuracy': 0.25}},
-    {'step': 20, 'train': {'accuracy': 0.5}, 'eval': {'accuracy': 0.4}},
-    {'step': 30, 'train': {'accuracy': None}, 'eval': {'accuracy': 0.75}},
+  {'step': 10, 'train': {'accuracy': 0.25}},
+  {'step': 20, 'train': {'accuracy': 0.5}, 'eval': {'accuracy': 0.4}},
+  {'step': 30, 'train': {'accuracy': None}, 'eval': {'accuracy': 0.75}},
 ]
 
 
@@ -30,11 +30,11 @@ def drawn(monkeypatch):
 def test_draws_what_the_records_say(tmp_path, drawn):
   path = tmp_path / 'figures' / 'curve.png'
   curves.draw_curves(
-      path,
-      [('first', RECORDS), ('second', RECORDS[:2])],
-      metric='accuracy',
-      title='Title',
-      levels={'chance': 0.125},
+    path,
+    [('first', RECORDS), ('second', RECORDS[:2])],
+    metric='accuracy',
+    title='Title',
+    levels={'chance': 0.125},
   )
   assert path.read_bytes().startswith(b'\x89PNG')
   ((axes,),) = drawn
@@ -42,48 +42,46 @@ def test_draws_what_the_records_say(tmp_path, drawn):
   np.testing.assert_array_equal(train.get_xydata()[:2], [[10, 0.25], [20, 0.5]])
   assert np.isnan(train.get_ydata()[2])
   np.testing.assert_array_equal(
-      evaluation.get_xydata(), [[20, 0.4], [30, 0.75]]
+    evaluation.get_xydata(), [[20, 0.4], [30, 0.75]]
   )
   np.testing.assert_array_equal(second.get_xydata(), [[20, 0.4]])
   assert level.get_ydata()[0] == 0.125
   assert [t.get_text() for t in axes.get_legend().get_texts()] == [
-      'first',
-      'second',
+    'first',
+    'second',
   ]
 
 
 def test_panels_have_each_its_own_runs(tmp_path, drawn):
   path = tmp_path / 'panels.png'
   curves.draw_panels(
-      path,
-      [
-          ('one', [('a', RECORDS)]),
-          ('two', [('b', RECORDS[:2]), ('c', RECORDS)]),
-      ],
-      metric='accuracy',
+    path,
+    [
+      ('one', [('a', RECORDS)]),
+      ('two', [('b', RECORDS[:2]), ('c', RECORDS)]),
+    ],
+    metric='accuracy',
   )
   assert path.read_bytes().startswith(b'\x89PNG')
   ((one, two),) = drawn
   assert [axes.get_title() for axes in (one, two)] == ['one', 'two']
   assert [len(axes.get_lines()) for axes in (one, two)] == [2, 4]
-  np.testing.assert_array_equal(
-      two.get_lines()[1].get_xydata(), [[20, 0.4]]
-  )
+  np.testing.assert_array_equal(two.get_lines()[1].get_xydata(), [[20, 0.4]])
 
 
 def test_lines_are_in_the_order_of_their_numbers(tmp_path, drawn):
   path = tmp_path / 'figures' / 'lines.png'
   curves.draw_lines(
-      path,
-      [('a', {100: 2.0, 10: 5.0, 50: 3.0}), ('b', {10: 4.0})],
-      x_label='length',
-      y_label='perplexity',
+    path,
+    [('a', {100: 2.0, 10: 5.0, 50: 3.0}), ('b', {10: 4.0})],
+    x_label='length',
+    y_label='perplexity',
   )
   assert path.read_bytes().startswith(b'\x89PNG')
   ((axes,),) = drawn
   first, second = axes.get_lines()
   np.testing.assert_array_equal(
-      first.get_xydata(), [[10, 5.0], [50, 3.0], [100, 2.0]]
+    first.get_xydata(), [[10, 5.0], [50, 3.0], [100, 2.0]]
   )
   np.testing.assert_array_equal(second.get_xydata(), [[10, 4.0]])
   assert (axes.get_xlabel(), axes.get_ylabel()) == ('length', 'perplexity')

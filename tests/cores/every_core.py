@@ -20,20 +20,18 @@ B, T, FEATURES = 2, 4, 13
 # The module's name, or that and a variant. Sizes at which B rows are few beside
 # every weight in the loop, so that unrolls defer its gradient.
 CORES = {
-    'relational_memory': functools.partial(rmc_jax.RelationalMemory, 3, 7, 5),
-    'paper_relational_memory': functools.partial(
-        rmc_jax.PaperRelationalMemory, 3, 7, 5
-    ),
-    'lstm': functools.partial(LSTM, 7, num_layers=2),
-    'lstm_bank': functools.partial(LSTMBank, 23, 3),
-    'lstm_bank, shared': functools.partial(
-        LSTMBank, 53, 3, share_weights=True
-    ),
-    'entity_network': functools.partial(EntityNetwork, 3, 29),
-    'dnc': functools.partial(DNC, 5, 7, 3, 2, 'lstm', 17, 2),
-    'dnc, feed forward': functools.partial(
-        DNC, 5, 7, 3, 2, 'feed_forward', 17, 2
-    ),
+  'relational_memory': functools.partial(rmc_jax.RelationalMemory, 3, 7, 5),
+  'paper_relational_memory': functools.partial(
+    rmc_jax.PaperRelationalMemory, 3, 7, 5
+  ),
+  'lstm': functools.partial(LSTM, 7, num_layers=2),
+  'lstm_bank': functools.partial(LSTMBank, 23, 3),
+  'lstm_bank, shared': functools.partial(LSTMBank, 53, 3, share_weights=True),
+  'entity_network': functools.partial(EntityNetwork, 3, 29),
+  'dnc': functools.partial(DNC, 5, 7, 3, 2, 'lstm', 17, 2),
+  'dnc, feed forward': functools.partial(
+    DNC, 5, 7, 3, 2, 'feed_forward', 17, 2
+  ),
 }
 every_core = pytest.mark.parametrize('build', CORES.values(), ids=CORES)
 
@@ -55,7 +53,7 @@ def make(build):
   leaves, structure = jax.tree.flatten(shapes)
   # Not the initial values: there a missing bias would go unnoticed.
   params = structure.unflatten(
-      normal(*leaf.shape, scale=0.3, seed=i) for i, leaf in enumerate(leaves)
+    normal(*leaf.shape, scale=0.3, seed=i) for i, leaf in enumerate(leaves)
   )
   # A state that the core reaches: not any numbers make one.
   state = jax.jit(net.apply)(params, before)
@@ -88,7 +86,7 @@ def equations(jaxpr):
 def assert_close(actual, expected, atol=ATOL):
   assert jax.tree.structure(actual) == jax.tree.structure(expected)
   for a, e in zip(
-      jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
+    jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
   ):
     scale = max(1.0, np.abs(e).max())  # gradients add up over T * B rows
     np.testing.assert_allclose(a, e, atol=atol * scale)

@@ -14,22 +14,22 @@ from tests.reference import dnc as reference
 # write heads, units and layers of the controller, outputs and inputs.
 B, T, N, W, R, J, Y, LAYERS, OUT, FEATURES = 4, 8, 7, 5, 3, 2, 11, 3, 6, 13
 SIZES = {
-    'memory_size': N,
-    'word_size': W,
-    'num_reads': R,
-    'num_writes': J,
-    'hidden_size': Y,
-    'num_layers': LAYERS,
-    'output_size': OUT,
-    # Small enough that many numbers meet it.
-    'clip_value': 0.6,
+  'memory_size': N,
+  'word_size': W,
+  'num_reads': R,
+  'num_writes': J,
+  'hidden_size': Y,
+  'num_layers': LAYERS,
+  'output_size': OUT,
+  # Small enough that many numbers meet it.
+  'clip_value': 0.6,
 }
 
 # float32 rounding on values of order 1, over up to 8 steps.
 ATOL = 1e-5
 
 both_controllers = pytest.mark.parametrize(
-    'controller', ['lstm', 'feed_forward']
+  'controller', ['lstm', 'feed_forward']
 )
 
 
@@ -48,7 +48,7 @@ def make(controller='lstm', how=None, lead=(B,), zero_state=False, **kwargs):
 
   batch_size = lead[-1] if lead else None
   state = hk.testing.transform_and_run(
-      lambda: DNC(**kwargs).initial_state(batch_size)
+    lambda: DNC(**kwargs).initial_state(batch_size)
   )()
   if not zero_state:
     state = fill(state, rng)
@@ -76,17 +76,17 @@ def fill(state, rng):
   off_diagonal = 1 - jnp.eye(state.link.shape[-1])
   off_diagonal = jnp.broadcast_to(off_diagonal, state.link.shape)
   return DNCState(
-      memory=jnp.asarray(rng.normal(size=state.memory.shape), jnp.float32),
-      read_weights=uniform(state.read_weights),
-      write_weights=uniform(state.write_weights),
-      link=uniform(state.link) * off_diagonal / 2,
-      precedence=uniform(state.precedence),
-      usage=jnp.asarray(rng.uniform(size=state.usage.shape), jnp.float32),
-      reads=jnp.asarray(rng.normal(size=state.reads.shape), jnp.float32),
-      controller=jax.tree.map(
-          lambda s: jnp.asarray(0.5 * rng.normal(size=s.shape), jnp.float32),
-          state.controller,
-      ),
+    memory=jnp.asarray(rng.normal(size=state.memory.shape), jnp.float32),
+    read_weights=uniform(state.read_weights),
+    write_weights=uniform(state.write_weights),
+    link=uniform(state.link) * off_diagonal / 2,
+    precedence=uniform(state.precedence),
+    usage=jnp.asarray(rng.uniform(size=state.usage.shape), jnp.float32),
+    reads=jnp.asarray(rng.normal(size=state.reads.shape), jnp.float32),
+    controller=jax.tree.map(
+      lambda s: jnp.asarray(0.5 * rng.normal(size=s.shape), jnp.float32),
+      state.controller,
+    ),
   )
 
 
@@ -97,7 +97,7 @@ def reference_steps(params, inputs, state, clip_value=SIZES['clip_value']):
   outputs = []
   for x in np.float64(inputs):
     output, state = reference.step(
-        params, x, state, num_layers=LAYERS, clip_value=clip_value
+      params, x, state, num_layers=LAYERS, clip_value=clip_value
     )
     outputs.append(output)
   layers = tuple(hk.LSTMState(*layer) for layer in state.pop('controller'))
@@ -108,17 +108,17 @@ def weighted_loss(apply, *args):
   """Tells every number of outputs and last state from every other."""
   rng = np.random.default_rng(1)
   return sum(
-      jnp.sum(x * jnp.asarray(rng.normal(size=x.shape), x.dtype))
-      for x in jax.tree.leaves(apply(*args))
+    jnp.sum(x * jnp.asarray(rng.normal(size=x.shape), x.dtype))
+    for x in jax.tree.leaves(apply(*args))
   )
 
 
 def assert_close(actual, expected, atol=ATOL):
   assert jax.tree.structure(actual) == jax.tree.structure(expected)
   for (path, a), e in zip(
-      jax.tree_util.tree_leaves_with_path(actual),
-      jax.tree.leaves(expected),
-      strict=True,
+    jax.tree_util.tree_leaves_with_path(actual),
+    jax.tree.leaves(expected),
+    strict=True,
   ):
     scale = max(1.0, np.abs(e).max(initial=0.0))
     np.testing.assert_allclose(a, e, atol=atol * scale, err_msg=str(path))

@@ -34,8 +34,8 @@ def weighted_sum(outputs_and_state):
   """A loss that tells every number from every other."""
   rng = np.random.default_rng(2)
   return sum(
-      jnp.sum(x * jnp.asarray(rng.normal(size=x.shape), x.dtype))
-      for x in outputs_and_state
+    jnp.sum(x * jnp.asarray(rng.normal(size=x.shape), x.dtype))
+    for x in outputs_and_state
   )
 
 
@@ -53,25 +53,25 @@ def gradients(**kwargs):
 def assert_close(actual, expected):
   # Sums over T * B * N = 30 rows in another order.
   for a, e in zip(
-      jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
+    jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
   ):
     np.testing.assert_allclose(a, e, atol=1e-5 * max(1.0, np.abs(e).max()))
 
 
 @pytest.mark.parametrize(
-    'kwargs',
-    [
-        {},
-        {'time_major': False},
-        {'lengths': jnp.array([5, 3])},
-        {'reset': jnp.arange(T * B).reshape(T, B) % 4 == 1},
-        {'unroll': 2},
-    ],
-    ids=lambda kwargs: next(iter(kwargs), 'plain'),
+  'kwargs',
+  [
+    {},
+    {'time_major': False},
+    {'lengths': jnp.array([5, 3])},
+    {'reset': jnp.arange(T * B).reshape(T, B) % 4 == 1},
+    {'unroll': 2},
+  ],
+  ids=lambda kwargs: next(iter(kwargs), 'plain'),
 )
 def test_gradients_are_those_of_the_plain_loop(kwargs):
   assert_close(
-      gradients(**kwargs), gradients(defer_weight_gradients=False, **kwargs)
+    gradients(**kwargs), gradients(defer_weight_gradients=False, **kwargs)
   )
 
 
@@ -82,9 +82,9 @@ def test_no_weight_gradient_is_formed_in_the_backward_loop():
     loops = [e for e in jaxpr.eqns if e.primitive.name == 'scan']
     assert len(loops) == 2  # forwards and backwards
     return sum(
-        eqn.primitive.name == 'dot_general'
-        and sorted(eqn.outvars[0].aval.shape) in ([42, 42], [42, 84], [42, 126])
-        for eqn in all_equations(loops[-1].params['jaxpr'].jaxpr)
+      eqn.primitive.name == 'dot_general'
+      and sorted(eqn.outvars[0].aval.shape) in ([42, 42], [42, 84], [42, 126])
+      for eqn in all_equations(loops[-1].params['jaxpr'].jaxpr)
     )
 
   # Two projections, the MLP's two layers in each of two blocks, the gates.
@@ -129,12 +129,12 @@ def test_forward_mode_works_without_taps():
   still = jnp.zeros_like(inputs)
   _, along = jax.jvp(loss, (params, inputs), (params, still))
   expected = sum(
-      jnp.vdot(g, p)
-      for g, p in zip(
-          jax.tree.leaves(jax.grad(loss)(params, inputs)),
-          jax.tree.leaves(params),
-          strict=True,
-      )
+    jnp.vdot(g, p)
+    for g, p in zip(
+      jax.tree.leaves(jax.grad(loss)(params, inputs)),
+      jax.tree.leaves(params),
+      strict=True,
+    )
   )
   # float32 sums of some thousand products.
   np.testing.assert_allclose(along, expected, rtol=1e-4)
@@ -146,13 +146,13 @@ def test_a_policy_narrows_the_same_factors():
     plain = gradients(defer_weight_gradients=False)
   exact = gradients()
   for d, p, e in zip(
-      *map(jax.tree.leaves, (deferred, plain, exact)), strict=True
+    *map(jax.tree.leaves, (deferred, plain, exact)), strict=True
   ):
     assert d.dtype == p.dtype == jnp.float32
     # bfloat16 keeps 8 bits: both are off, and by much the same.
     scale = max(1.0, np.abs(e).max())
     np.testing.assert_allclose(d, p, atol=0.02 * scale)
   assert any(
-      not np.array_equal(d, e)
-      for d, e in zip(*map(jax.tree.leaves, (deferred, exact)), strict=True)
+    not np.array_equal(d, e)
+    for d, e in zip(*map(jax.tree.leaves, (deferred, exact)), strict=True)
   )

@@ -41,7 +41,7 @@ def test_step_equals_the_slot_by_slot_reference(controller, clip_value):
   net, params, inputs, state = make(controller, clip_value=clip_value)
   output, after = jax.jit(net.apply)(params, inputs, state)
   expected, expected_after = reference_steps(
-      params, inputs[None], state, clip_value
+    params, inputs[None], state, clip_value
   )
   assert_close((output, after), (expected[0], expected_after))
   assert output.shape == (B, OUT)
@@ -58,23 +58,23 @@ def test_gradients_equal_finite_differences(controller):
     gradients = jax.jit(jax.grad(loss, argnums=(0, 1, 2)))(*args)
     for _ in range(3):
       along = [
-          jax.tree.map(lambda x: rng.normal(size=x.shape), arg) for arg in args
+        jax.tree.map(lambda x: rng.normal(size=x.shape), arg) for arg in args
       ]
       # What the gradient must not see, a difference would.
       along[2].write_weights[:] = 0
       ahead, behind = (
-          loss(*jax.tree.map(lambda x, d, h=h: x + h * d, args, along))
-          for h in (step_size, -step_size)
+        loss(*jax.tree.map(lambda x, d, h=h: x + h * d, args, along))
+        for h in (step_size, -step_size)
       )
       slope = sum(
-          np.vdot(g, d)
-          for g, d in zip(
-              jax.tree.leaves(gradients), jax.tree.leaves(along), strict=True
-          )
+        np.vdot(g, d)
+        for g, d in zip(
+          jax.tree.leaves(gradients), jax.tree.leaves(along), strict=True
+        )
       )
       # Curvature 1e-12, and rounding 1e-16 / 1e-6 of a loss of order 10.
       np.testing.assert_allclose(
-          (ahead - behind) / (2 * step_size), slope, rtol=1e-6, atol=1e-6
+        (ahead - behind) / (2 * step_size), slope, rtol=1e-6, atol=1e-6
       )
 
 
@@ -87,20 +87,21 @@ def test_parameter_paths_and_shapes(controller):
     for i in range(LAYERS):
       rows = R * W + Y * (2 if i else 1)
       expected[f'controller/input_{i}'] = {
-          'w': (FEATURES, 4 * Y), 'b': (4 * Y,)
+        'w': (FEATURES, 4 * Y),
+        'b': (4 * Y,),
       }
       expected[f'controller/recurrent_{i}'] = {'w': (rows, 4 * Y)}
   else:
     seen = Y
     expected = {
-        'controller/input': {'w': (FEATURES, Y), 'b': (Y,)},
-        'controller/feedback': {'w': (R * W, Y)},
-        'controller/linear_1': {'w': (Y, Y), 'b': (Y,)},
-        'controller/linear_2': {'w': (Y, Y), 'b': (Y,)},
+      'controller/input': {'w': (FEATURES, Y), 'b': (Y,)},
+      'controller/feedback': {'w': (R * W, Y)},
+      'controller/linear_1': {'w': (Y, Y), 'b': (Y,)},
+      'controller/linear_2': {'w': (Y, Y), 'b': (Y,)},
     }
   expected |= {
-      'interface': {'w': (seen, width), 'b': (width,)},
-      'output': {'w': (seen + R * W, OUT), 'b': (OUT,)},
+    'interface': {'w': (seen, width), 'b': (width,)},
+    'output': {'w': (seen + R * W, OUT), 'b': (OUT,)},
   }
   expected = {f'dnc/{k}': v for k, v in expected.items()}
   assert jax.tree.map(jnp.shape, make(controller)[1]) == expected
@@ -108,21 +109,24 @@ def test_parameter_paths_and_shapes(controller):
   assert jax.tree.map(jnp.shape, unrolled) == expected
 
 
-@pytest.mark.parametrize('controller, hidden_size, count', [
+@pytest.mark.parametrize(
+  'controller, hidden_size, count',
+  [
     ('lstm', 128, 692_567),
     ('lstm', 256, 1_843_415),
     ('lstm', 512, 5_521_367),
     ('feed_forward', 128, 165_207),
     ('feed_forward', 256, 395_479),
     ('feed_forward', 512, 1_052_631),
-])
+  ],
+)
 def test_parameter_counts_at_the_papers_sizes(controller, hidden_size, count):
   def step(inputs):
     core = DNC(controller=controller, hidden_size=hidden_size)
     return core(inputs, core.initial_state(1))
 
   params = jax.eval_shape(
-      hk.transform(step).init, jax.random.key(0), jnp.zeros((1, 45))
+    hk.transform(step).init, jax.random.key(0), jnp.zeros((1, 45))
   )
   assert params['dnc/interface']['b'].shape == (471,)
   assert params['dnc/output']['b'].shape == (hidden_size,)
@@ -148,7 +152,9 @@ def test_split_weights_start_as_the_whole_would(controller):
     assert abs(spread - 0.8796) < 5 * 0.88 / np.sqrt(w.size)
 
 
-@pytest.mark.parametrize('kwargs, error, message', [
+@pytest.mark.parametrize(
+  'kwargs, error, message',
+  [
     ({'memory_size': 0}, ValueError, 'memory_size must be >= 1. Got: 0'),
     ({'word_size': -1}, ValueError, 'word_size must be >= 1. Got: -1'),
     ({'num_reads': 0}, ValueError, 'num_reads must be >= 1. Got: 0'),
@@ -161,7 +167,8 @@ def test_split_weights_start_as_the_whole_would(controller):
     ({'clip_value': 0}, ValueError, 'clip_value must be > 0.* Got: 0'),
     ({'clip_value': -2.0}, ValueError, r'clip_value must be > 0.* Got: -2\.0'),
     ({'clip_value': np.nan}, ValueError, 'clip_value must be > 0.* Got: nan'),
-])
+  ],
+)
 def test_bad_arguments_are_named(kwargs, error, message):
   with pytest.raises(error, match=message):
     make(**kwargs)
@@ -174,12 +181,12 @@ def test_shapes_that_do_not_fit_are_named():
   with pytest.raises(ValueError, match=r'\(3, 13\), expected \[4, features'):
     net.apply(params, jnp.zeros((3, FEATURES)), state)
   for wrong in (
-      state._replace(usage=jnp.zeros((B, N + 1))),
-      state._replace(memory=jnp.zeros((N, W))),
-      state._replace(controller=()),
-      jax.tree.map(lambda s: s[None], state),
-      state.memory,
-      (),
+    state._replace(usage=jnp.zeros((B, N + 1))),
+    state._replace(memory=jnp.zeros((N, W))),
+    state._replace(controller=()),
+    jax.tree.map(lambda s: s[None], state),
+    state.memory,
+    (),
   ):
     with pytest.raises(ValueError, match='the state has shapes .*expected DNC'):
       net.apply(params, inputs, wrong)
@@ -201,7 +208,8 @@ def test_policy_narrows_the_layers_and_leaves_addressing_wide(controller):
     assert leaf.dtype == np.float32
   highest = (jax.lax.Precision.HIGHEST,) * 2
   assert found == {
-      ('bfloat16', 'bfloat16', None), ('float32', 'float32', highest)
+    ('bfloat16', 'bfloat16', None),
+    ('float32', 'float32', highest),
   }
   # Factors keep 8 bits, 0.4 %, of terms of order 1 over some steps.
   np.testing.assert_allclose(output, exact, atol=0.2)

@@ -25,8 +25,8 @@ BATCH, UPDATES, EXAMPLES = 16, 4000, 1000
 
 # What conftest.py saves in compiling would be lost here five times over.
 OPTIMIZED = {
-    'xla_backend_optimization_level': 3,
-    'xla_llvm_disable_expensive_passes': False,
+  'xla_backend_optimization_level': 3,
+  'xla_llvm_disable_expensive_passes': False,
 }
 
 
@@ -46,7 +46,9 @@ def sample(key):
   copied = word(answered, (answered >= 0) & (answered < length * repeats))
   end = answered == length * repeats
   inputs = [
-      shown, step[:, None] == 0, (step == length + 1)[:, None] * repeats / 10
+    shown,
+    step[:, None] == 0,
+    (step == length + 1)[:, None] * repeats / 10,
   ]
   targets = jnp.concatenate([copied, end[:, None]], axis=-1)
   counts = (answered >= 0) & (answered <= length * repeats)
@@ -70,15 +72,15 @@ def logits(inputs, controller, forgetful):
 def bit_errors(controller, updates=UPDATES, forgetful=False):
   """The part of all target bits that is wrong on examples never seen."""
   net = hk.without_apply_rng(
-      hk.transform(
-          functools.partial(logits, controller=controller, forgetful=forgetful)
-      )
+    hk.transform(
+      functools.partial(logits, controller=controller, forgetful=forgetful)
+    )
   )
   optimizer = optax.chain(optax.clip_by_global_norm(50.0), optax.adam(1e-3))
 
   def loss(params, inputs, targets, counts):
     bits = optax.sigmoid_binary_cross_entropy(
-        net.apply(params, inputs), targets.astype(jnp.float32)
+      net.apply(params, inputs), targets.astype(jnp.float32)
     )
     return jnp.sum(bits * counts[..., None]) / BATCH
 

@@ -33,16 +33,19 @@ def python_loop(core, inputs, state):
 
 
 @both_controllers
-@pytest.mark.parametrize('how', [
+@pytest.mark.parametrize(
+  'how',
+  [
     rmc_jax.unroll,
     hk.dynamic_unroll,
     python_loop,
-])
+  ],
+)
 def test_unroll_equals_the_reference(controller, how):
   net, params, inputs, state = make(controller, how, lead=(T, B))
   assert_close(
-      jax.jit(net.apply)(params, inputs, state),
-      reference_steps(params, inputs, state),
+    jax.jit(net.apply)(params, inputs, state),
+    reference_steps(params, inputs, state),
   )
 
 
@@ -50,11 +53,11 @@ def test_unroll_equals_the_reference(controller, how):
 def test_unroll_from_an_empty_memory_equals_the_reference(controller):
   with jax.enable_x64(True):
     net, params, inputs, state = make_double(
-        controller,
-        rmc_jax.unroll,
-        lead=(T, B),
-        zero_state=True,
-        memory_size=FEW_SLOTS,
+      controller,
+      rmc_jax.unroll,
+      lead=(T, B),
+      zero_state=True,
+      memory_size=FEW_SLOTS,
     )
     got = jax.jit(net.apply)(params, inputs, state)
     # float64 rounding, amplified where slots are all but alike.
@@ -65,14 +68,14 @@ def test_unroll_from_an_empty_memory_equals_the_reference(controller):
 def test_gradients_of_all_unrolls_are_the_same(controller):
   gradients = []
   for how in (
-      rmc_jax.unroll,
-      functools.partial(rmc_jax.unroll, remat=True),
-      hk.dynamic_unroll,
+    rmc_jax.unroll,
+    functools.partial(rmc_jax.unroll, remat=True),
+    hk.dynamic_unroll,
   ):
     net, params, inputs, state = make(controller, how, lead=(T, B))
     loss = functools.partial(weighted_loss, net.apply)
     gradients.append(
-        jax.jit(jax.grad(loss, argnums=(0, 1, 2)))(params, inputs, state)
+      jax.jit(jax.grad(loss, argnums=(0, 1, 2)))(params, inputs, state)
     )
   for path, leaf in jax.tree_util.tree_leaves_with_path(gradients[0]):
     # The usage that they raise knows nothing of the last step's writes.
@@ -89,7 +92,7 @@ def test_gradients_of_all_unrolls_are_the_same(controller):
 @pytest.mark.parametrize('params_too', [True, False])
 def test_gradients_are_finite_where_all_slots_are_alike(controller, params_too):
   net, params, inputs, state = make(
-      controller, rmc_jax.unroll, lead=(T, B), zero_state=True
+    controller, rmc_jax.unroll, lead=(T, B), zero_state=True
   )
   if params_too:
     params = jax.tree.map(jnp.zeros_like, params)
@@ -101,29 +104,29 @@ def test_gradients_are_finite_where_all_slots_are_alike(controller, params_too):
 
 def test_what_must_hold_over_a_long_sequence():
   net, params, inputs, state = make(
-      how=functools.partial(rmc_jax.unroll, return_all_states=True),
-      lead=(30, B),
-      zero_state=True,
-      clip_value=None,
+    how=functools.partial(rmc_jax.unroll, return_all_states=True),
+    lead=(30, B),
+    zero_state=True,
+    clip_value=None,
   )
   # Gates and strengths of all sizes.
   params['dnc/interface'] = jax.tree.map(
-      lambda x: 5 * x, params['dnc/interface']
+    lambda x: 5 * x, params['dnc/interface']
   )
   _, states = jax.jit(net.apply)(params, inputs, state)
   for x in (
-      states.usage[..., None],
-      states.read_weights,
-      states.write_weights,
-      states.precedence,
-      states.link,
-      states.link.swapaxes(-1, -2),
+    states.usage[..., None],
+    states.read_weights,
+    states.write_weights,
+    states.precedence,
+    states.link,
+    states.link.swapaxes(-1, -2),
   ):
     # Sums of 7 numbers, each rounded over 30 steps.
     assert x.min() >= -1e-6
     assert x.sum(axis=-1).max() <= 1 + 1e-5
   np.testing.assert_array_equal(
-      jnp.diagonal(states.link, axis1=-2, axis2=-1), 0.0
+    jnp.diagonal(states.link, axis1=-2, axis2=-1), 0.0
   )
   assert states.usage.max() > 0.9
   assert states.link.max() > 0.3
@@ -136,7 +139,7 @@ def test_reset_and_lengths_in_an_unroll(controller):
   how = functools.partial(rmc_jax.unroll, reset=reset, lengths=lengths)
   with jax.enable_x64(True):
     net, params, inputs, state = make_double(
-        controller, how, lead=(T, B), memory_size=FEW_SLOTS
+      controller, how, lead=(T, B), memory_size=FEW_SLOTS
     )
     outputs, last = jax.jit(net.apply)(params, inputs, state)
     for b, (start, end) in enumerate(((0, 8), (5, 7), (0, 0), (2, 3))):
@@ -145,7 +148,7 @@ def test_reset_and_lengths_in_an_unroll(controller):
         expected = jax.tree.map(jnp.zeros_like, expected)
       if end:
         rows, expected = reference_steps(
-            params, inputs[start:end, b : b + 1], expected
+          params, inputs[start:end, b : b + 1], expected
         )
         np.testing.assert_allclose(outputs[start:end, b], rows[:, 0], atol=1e-9)
       np.testing.assert_array_equal(outputs[end:, b], 0.0)

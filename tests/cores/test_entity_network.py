@@ -52,7 +52,7 @@ def make(how=None, **kwargs):
 def assert_close(actual, expected, atol=ATOL):
   assert jax.tree.structure(actual) == jax.tree.structure(expected)
   for a, e in zip(
-      jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
+    jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
   ):
     np.testing.assert_allclose(a, e, atol=atol * max(1.0, np.abs(e).max()))
 
@@ -62,7 +62,7 @@ def test_step_equals_the_slot_by_slot_reference(gate_bias):
   net, params, inputs, slots = make(gate_bias=gate_bias)
   output, next_slots = net.apply(params, inputs, slots)
   expected = reference.entity_network_step(
-      jax.tree.map(np.float64, params), np.float64(inputs), np.float64(slots)
+    jax.tree.map(np.float64, params), np.float64(inputs), np.float64(slots)
   )
   assert_close(next_slots, expected)
   np.testing.assert_array_equal(output, next_slots.reshape(B, N * D))
@@ -71,21 +71,21 @@ def test_step_equals_the_slot_by_slot_reference(gate_bias):
 def test_a_step_worked_out_by_hand():
   eye, zero = np.eye(2), np.zeros((2, 2))
   params = {
-      'input': {'w': eye, 'b': np.zeros(2)},
-      'keys': {'embeddings': np.array([[3.0, 0.0], [0.0, np.log(3.0)]])},
-      'slot_candidate': {'w': zero, 'b': np.array([0.0, -6.0])},
-      'key_candidate': {'w': zero},
-      'input_candidate': {'w': eye},
-      'prelu': {'slope': np.array([9.0, 0.5])},
+    'input': {'w': eye, 'b': np.zeros(2)},
+    'keys': {'embeddings': np.array([[3.0, 0.0], [0.0, np.log(3.0)]])},
+    'slot_candidate': {'w': zero, 'b': np.array([0.0, -6.0])},
+    'key_candidate': {'w': zero},
+    'input_candidate': {'w': eye},
+    'prelu': {'slope': np.array([9.0, 0.5])},
   }
   params = jax.tree.map(
-      jnp.float32, {f'entity_network/{k}': v for k, v in params.items()}
+    jnp.float32, {f'entity_network/{k}': v for k, v in params.items()}
   )
   net = hk.without_apply_rng(
-      hk.transform(lambda x, state: EntityNetwork(2, 2)(x, state))
+    hk.transform(lambda x, state: EntityNetwork(2, 2)(x, state))
   )
   output, slots = net.apply(
-      params, jnp.array([0.0, 1.0]), jnp.array([[1.0, 0.0], [1.0, 0.0]])
+    params, jnp.array([0.0, 1.0]), jnp.array([[1.0, 0.0], [1.0, 0.0]])
   )
   # s = (0, 1); no slot matches it, of the keys the second: gates sigmoid(0) =
   # 1/2 and sigmoid(log 3) = 3/4. Candidates phi((0, 1 - 6)) = (0, -5/2).
@@ -114,7 +114,7 @@ def direction(slots):
 def test_slots_have_length_one():
   _, next_slots = make()[0].apply(*make()[1:])
   np.testing.assert_allclose(
-      np.linalg.norm(next_slots, axis=-1), 1.0, atol=1e-6
+    np.linalg.norm(next_slots, axis=-1), 1.0, atol=1e-6
   )
 
 
@@ -137,7 +137,7 @@ def test_slots_of_no_length_have_finite_gradients(length):
     return jnp.vdot(output, jnp.arange(1.0, 1.0 + B * N * D)), output
 
   gradients, output = jax.grad(outputs, argnums=(0, 1), has_aux=True)(
-      params, slots
+    params, slots
   )
   for leaf in jax.tree.leaves(gradients):
     assert np.isfinite(leaf).all()
@@ -159,16 +159,16 @@ def test_slots_start_as_their_keys_and_teach_them(batch_size):
   np.testing.assert_array_equal(state, np.broadcast_to(keys, (*lead, N, D)))
   gradient = jax.grad(lambda params: net.apply(params).sum())(params)
   np.testing.assert_array_equal(
-      gradient['entity_network/keys']['embeddings'], batch_size or 1
+    gradient['entity_network/keys']['embeddings'], batch_size or 1
   )
 
 
 def test_a_step_reads_no_key_and_encodes_no_input():
   projected = ProjectedInputs(
-      jnp.ones((B, D)), jnp.ones((B, N)), jnp.ones((B, N, D))
+    jnp.ones((B, D)), jnp.ones((B, N)), jnp.ones((B, N, D))
   )
   step = hk.transform(
-      lambda projected, state: EntityNetwork(N, D).step(projected, state)
+    lambda projected, state: EntityNetwork(N, D).step(projected, state)
   )
   params = step.init(jax.random.key(0), projected, jnp.ones((B, N, D)))
   # s . w_j, V w_j and W s are in `projected`.
@@ -181,7 +181,7 @@ def test_a_step_reads_no_key_and_encodes_no_input():
   net, params, inputs, slots = make(project)
   projected = net.apply(params, inputs, slots)
   assert jax.tree.map(jnp.shape, projected) == ProjectedInputs(
-      (T, B, D), (T, B, N), (T, B, N, D)
+    (T, B, D), (T, B, N), (T, B, N, D)
   )
 
 
@@ -194,11 +194,11 @@ LENGTHS = np.array([T, 3])
 def test_unroll_equals_a_loop_over_the_reference(gate_bias):
   def unroll(core, inputs, state):
     return rmc_jax.unroll(
-        core,
-        inputs,
-        state,
-        reset=jnp.asarray(RESET),
-        lengths=jnp.asarray(LENGTHS),
+      core,
+      inputs,
+      state,
+      reset=jnp.asarray(RESET),
+      lengths=jnp.asarray(LENGTHS),
     )
 
   net, params, inputs, state = make(unroll, gate_bias=gate_bias)
@@ -213,7 +213,7 @@ def test_unroll_equals_a_loop_over_the_reference(gate_bias):
     expected_outputs.append(outputs.reshape(B, N * D))
     slots = np.where(active, next_slots, slots)
   assert_close(
-      net.apply(params, inputs, state), (np.stack(expected_outputs), slots)
+    net.apply(params, inputs, state), (np.stack(expected_outputs), slots)
   )
 
 
@@ -226,13 +226,13 @@ def test_gradients_equal_finite_differences(gate_bias):
   with jax.enable_x64(True):
     args = jax.tree.map(lambda x: jnp.asarray(np.float64(x)), args)
     jax.test_util.check_grads(
-        net.apply,
-        args,
-        order=1,
-        modes=['rev'],
-        # The third derivative, of order 1 to 100, times the square of 1e-4.
-        atol=1e-5,
-        rtol=1e-5,
+      net.apply,
+      args,
+      order=1,
+      modes=['rev'],
+      # The third derivative, of order 1 to 100, times the square of 1e-4.
+      atol=1e-5,
+      rtol=1e-5,
     )
 
 
@@ -240,17 +240,17 @@ def test_gradients_equal_finite_differences(gate_bias):
 def test_parameter_paths_and_shapes(gate_bias):
   _, params, _, _ = make(gate_bias=gate_bias)
   expected = {
-      'input': {'w': (FEATURES, D), 'b': (D,)},
-      'keys': {'embeddings': (N, D)},
-      'slot_candidate': {'w': (D, D), 'b': (D,)},
-      'key_candidate': {'w': (D, D)},
-      'input_candidate': {'w': (D, D)},
-      'prelu': {'slope': (D,)},
+    'input': {'w': (FEATURES, D), 'b': (D,)},
+    'keys': {'embeddings': (N, D)},
+    'slot_candidate': {'w': (D, D), 'b': (D,)},
+    'key_candidate': {'w': (D, D)},
+    'input_candidate': {'w': (D, D)},
+    'prelu': {'slope': (D,)},
   }
   if gate_bias:
     expected['gate_bias'] = {'b': (N,)}
   assert jax.tree.map(jnp.shape, params) == {
-      f'entity_network/{path}': shapes for path, shapes in expected.items()
+    f'entity_network/{path}': shapes for path, shapes in expected.items()
   }
 
 
@@ -267,10 +267,10 @@ def test_initial_parameters():
   for path in ('input', 'slot_candidate', 'gate_bias'):
     np.testing.assert_array_equal(params[f'entity_network/{path}']['b'], 0.0)
   matrices = {
-      path: matrix
-      for path, module in params.items()
-      for matrix in module.values()
-      if matrix.ndim == 2
+    path: matrix
+    for path, module in params.items()
+    for matrix in module.values()
+    if matrix.ndim == 2
   }
   assert len(matrices) == 5
   for path, matrix in matrices.items():
@@ -293,11 +293,14 @@ def test_policy_rounds_the_output_and_not_the_state():
   assert output.dtype == jnp.bfloat16
 
 
-@pytest.mark.parametrize('args, error, message', [
+@pytest.mark.parametrize(
+  'args, error, message',
+  [
     ((0, 5), ValueError, 'num_slots must be >= 1. Got: 0'),
     ((3, -1), ValueError, 'slot_size must be >= 1. Got: -1'),
     ((3, 5.0), TypeError, 'slot_size must be an integer. Got: 5.0'),
-])
+  ],
+)
 def test_bad_arguments_are_named(args, error, message):
   with pytest.raises(error, match=message):
     hk.testing.transform_and_run(lambda: EntityNetwork(*args) and None)()

@@ -28,7 +28,7 @@ from tests.cores.every_core import transform
 
 
 @pytest.mark.parametrize(
-    'cls', [rmc_jax.RelationalMemory, rmc_jax.PaperRelationalMemory]
+  'cls', [rmc_jax.RelationalMemory, rmc_jax.PaperRelationalMemory]
 )
 def test_initial_parameters_are_those_of_sonnet(cls):
   # Truncated normal at two standard deviations: spread 0.8796 of its scale.
@@ -58,7 +58,6 @@ def test_paths_have_no_tilde_nested_and_side_by_side(core):
   name, build = core.split(',')[0], CORES[core]
 
   class Agent(hk.Module):
-
     def __call__(self, x):
       for core in (build(), build()):
         x, _ = core(x, core.initial_state(B))
@@ -78,11 +77,11 @@ def test_paths_have_no_tilde_nested_and_side_by_side(core):
   both = shapes(lambda x: Agent()(x), inputs)
   assert not [path for path in both if '~' in path]
   assert both == {
-      **{f'agent/{path}': s for path, s in shapes(alone, inputs).items()},
-      **{
-          f'agent/{name}_1{path.removeprefix(name)}': s
-          for path, s in shapes(alone, second).items()
-      },
+    **{f'agent/{path}': s for path, s in shapes(alone, inputs).items()},
+    **{
+      f'agent/{name}_1{path.removeprefix(name)}': s
+      for path, s in shapes(alone, second).items()
+    },
   }
 
 
@@ -182,7 +181,7 @@ def test_runs_under_pmap_with_typed_and_old_keys(build):
   mapped = jax.pmap(net.apply, in_axes=(None, 0, None))
   for output, x in zip(mapped(params, stacked, state)[0], stacked, strict=True):
     np.testing.assert_allclose(
-        output, anew(net.apply)(params, x, state)[0], atol=ATOL
+      output, anew(net.apply)(params, x, state)[0], atol=ATOL
     )
 
 
@@ -216,7 +215,7 @@ def unrolled(build, unroll, **kwargs):
     results = net.apply(*args)
     # Tells every number from every other.
     weighted = [
-        jnp.sum(x * normal(*x.shape, seed=2)) for x in jax.tree.leaves(results)
+      jnp.sum(x * normal(*x.shape, seed=2)) for x in jax.tree.leaves(results)
     ]
     return sum(weighted), results
 
@@ -242,9 +241,9 @@ def test_unroll_with_resets_and_lengths_equals_single_steps(build):
   reset[3, 0] = reset[1, 1] = True
   reset[2, 1] = True  # after the end
   assert_close(
-      unrolled(build, rmc_jax.unroll, reset=reset, lengths=lengths),
-      unrolled(build, unroll_by_hand, reset=reset, lengths=lengths),
-      atol=1e-5,
+    unrolled(build, rmc_jax.unroll, reset=reset, lengths=lengths),
+    unrolled(build, unroll_by_hand, reset=reset, lengths=lengths),
+    atol=1e-5,
   )
 
 
@@ -261,9 +260,9 @@ def test_no_weight_gradient_is_formed_in_the_backward_loop(build):
     assert len(loops) == 2  # forwards and backwards
     weights = [sorted(w.shape) for w in jax.tree.leaves(params) if w.ndim > 1]
     return sum(
-        eqn.primitive.name == 'dot_general'
-        and sorted(eqn.outvars[0].aval.shape) in weights
-        for eqn in equations(loops[-1].params['jaxpr'].jaxpr)
+      eqn.primitive.name == 'dot_general'
+      and sorted(eqn.outvars[0].aval.shape) in weights
+      for eqn in equations(loops[-1].params['jaxpr'].jaxpr)
     )
 
   assert weight_shaped_sums_in_loops(defer_weight_gradients=False) > 0
@@ -271,10 +270,14 @@ def test_no_weight_gradient_is_formed_in_the_backward_loop(build):
 
 
 @pytest.mark.parametrize('option', ['treat_input_as_matrix', 'return_trace'])
-@pytest.mark.parametrize('core', [
-    core for core, build in CORES.items()
+@pytest.mark.parametrize(
+  'core',
+  [
+    core
+    for core, build in CORES.items()
     if not issubclass(build.func, AttendingCore)
-])
+  ],
+)
 def test_what_only_an_attending_core_can_is_refused(core, option):
   build = CORES[core]
   message = f'{option}=True needs .*AttendingCore; {build.func.__name__} is no'

@@ -27,12 +27,12 @@ POLICY = jmp.get_policy('params=float32,compute=bfloat16,output=float32')
 def product_dtypes(f, *args):
   """(factors' dtypes, result's dtype) of every matrix product in `f`."""
   return {
-      (
-          tuple(sorted({str(v.aval.dtype) for v in eqn.invars})),
-          str(eqn.outvars[0].aval.dtype),
-      )
-      for eqn in equations(jax.make_jaxpr(anew(f))(*args).jaxpr)
-      if eqn.primitive.name == 'dot_general'
+    (
+      tuple(sorted({str(v.aval.dtype) for v in eqn.invars})),
+      str(eqn.outvars[0].aval.dtype),
+    )
+    for eqn in equations(jax.make_jaxpr(anew(f))(*args).jaxpr)
+    if eqn.primitive.name == 'dot_general'
   }
 
 
@@ -49,14 +49,15 @@ def dtypes_of(tree):
 def test_policy_narrows_the_factors_of_products_and_no_sum(build):
   net, params, inputs, state = make(build)
   assert product_dtypes(net.apply, params, inputs, state) == {
-      (('float32',), 'float32')
+    (('float32',), 'float32')
   }
   exact, _ = anew(net.apply)(params, inputs, state)
   with hk.mixed_precision.push_policy(build.func, POLICY):
     fresh = jax.eval_shape(net.init, jax.random.key(0), inputs, state)
     assert dtypes_of(fresh) == {'float32'}
     assert product_dtypes(net.apply, params, inputs, state) == {
-        (('bfloat16',), 'float32'), *wide_products(build)
+      (('bfloat16',), 'float32'),
+      *wide_products(build),
     }
     output, next_state = anew(net.apply)(params, inputs, state)
   assert output.dtype == jnp.float32
@@ -70,7 +71,7 @@ def test_policy_leaves_the_memory_unrounded():
   # An open forget gate and a shut input gate hand the memory on as it is.
   def step(x, state):
     core = rmc_jax.RelationalMemory(
-        3, 7, 5, gate_style='memory', forget_bias=50.0, input_bias=-50.0
+      3, 7, 5, gate_style='memory', forget_bias=50.0, input_bias=-50.0
     )
     return core(x, state)
 
@@ -93,16 +94,15 @@ def test_policy_of_a_model_that_is_given_the_core_narrows_all_products(build):
   assert dtypes_of(params) == {'float32'}
   # The read-out is Haiku's own, whose sums are as narrow as its factors.
   assert dtypes == {
-      (('bfloat16',), 'float32'),
-      (('bfloat16',), 'bfloat16'),
-      *wide_products(build),
+    (('bfloat16',), 'float32'),
+    (('bfloat16',), 'bfloat16'),
+    *wide_products(build),
   }
 
 
 @every_core
 def test_a_state_narrowed_on_its_way_is_widened_before_the_loop(build):
   class Agent(hk.Module):
-
     def __call__(self, inputs, state):
       return rmc_jax.unroll(build(), inputs, state)
 
@@ -113,7 +113,7 @@ def test_a_state_narrowed_on_its_way_is_widened_before_the_loop(build):
     params = jax.eval_shape(net.init, jax.random.key(0), inputs, state)
     jaxpr = jax.make_jaxpr(net.apply)(params, inputs, state).jaxpr
   assert 'bfloat16' in {  # what Haiku made of the state
-      str(v.aval.dtype) for eqn in jaxpr.eqns for v in eqn.outvars
+    str(v.aval.dtype) for eqn in jaxpr.eqns for v in eqn.outvars
   }
   (loop,) = (e for e in equations(jaxpr) if e.primitive.name == 'scan')
   stacked = [v.aval for v in loop.outvars if v.aval.shape[:1] == (T,)]
@@ -142,7 +142,7 @@ def test_float64_is_float64_throughout(build):
   single, _ = anew(net.apply)(params, inputs, state)
   with jax.enable_x64(True):
     double = jax.tree.map(
-        lambda x: jnp.asarray(np.float64(x)), (params, inputs, state)
+      lambda x: jnp.asarray(np.float64(x)), (params, inputs, state)
     )
     output, next_state = anew(net.apply)(*double)
     assert product_dtypes(net.apply, *double) == {(('float64',), 'float64')}

@@ -28,19 +28,19 @@ def test_layer_norm_of_narrow_rows_has_float32_statistics():
 def test_linear_equals_haikus():
   x = jax.random.normal(jax.random.key(1), (2, 3, 5))
   net = hk.without_apply_rng(
-      hk.transform(lambda x: Linear(7, name='linear')(x))
+    hk.transform(lambda x: Linear(7, name='linear')(x))
   )
   haikus = hk.without_apply_rng(hk.transform(lambda x: hk.Linear(7)(x)))
   params = haikus.init(jax.random.key(0), x)
   assert jax.tree.map(jnp.shape, net.init(jax.random.key(0), x)) == (
-      jax.tree.map(jnp.shape, params)
+    jax.tree.map(jnp.shape, params)
   )
   np.testing.assert_array_equal(
-      net.init(jax.random.key(0), x)['linear']['w'], params['linear']['w']
+    net.init(jax.random.key(0), x)['linear']['w'], params['linear']['w']
   )
   # Sums of 5 products, in another order.
   np.testing.assert_allclose(
-      net.apply(params, x), haikus.apply(params, x), atol=1e-6
+    net.apply(params, x), haikus.apply(params, x), atol=1e-6
   )
 
 
@@ -58,7 +58,7 @@ def test_a_weight_made_ahead_starts_as_part_of_a_wider_one():
   net = hk.without_apply_rng(hk.transform(forward))
   params = net.init(jax.random.key(0), x, fan_in)
   assert jax.tree.map(jnp.shape, params) == {
-      'linear': {'w': (rows, columns), 'b': (columns,)}
+    'linear': {'w': (rows, columns), 'b': (columns,)}
   }
   scaled = np.asarray(params['linear']['w']) * np.sqrt(fan_in)
   assert 1.9 < np.abs(scaled).max() <= 2.0 + 1e-5
@@ -66,12 +66,12 @@ def test_a_weight_made_ahead_starts_as_part_of_a_wider_one():
   assert abs(scaled.std() - 0.8796) < 5 * 0.88 / np.sqrt(2 * scaled.size)
   # The call uses that weight; it makes no other.
   np.testing.assert_array_equal(
-      net.apply(params, x, fan_in), net.apply(params, x)
+    net.apply(params, x, fan_in), net.apply(params, x)
   )
   # A fan-in that is the weight's own changes nothing.
   np.testing.assert_array_equal(
-      net.init(jax.random.key(0), x, rows)['linear']['w'],
-      net.init(jax.random.key(0), x)['linear']['w'],
+    net.init(jax.random.key(0), x, rows)['linear']['w'],
+    net.init(jax.random.key(0), x)['linear']['w'],
   )
 
 

@@ -36,11 +36,11 @@ def make(num_layers=LAYERS, feedback_size=0, batch_size=B, **kwargs):
 
   lead = () if batch_size is None else (batch_size,)
   args = [
-      normal(*lead, FEATURES),
-      tuple(
-          hk.LSTMState(hidden=normal(*lead, Y), cell=normal(*lead, Y))
-          for _ in range(num_layers)
-      ),
+    normal(*lead, FEATURES),
+    tuple(
+      hk.LSTMState(hidden=normal(*lead, Y), cell=normal(*lead, Y))
+      for _ in range(num_layers)
+    ),
   ]
   if feedback_size:
     args.append(normal(*lead, feedback_size))
@@ -53,7 +53,7 @@ def make(num_layers=LAYERS, feedback_size=0, batch_size=B, **kwargs):
 
 def assert_close(actual, expected):
   for a, e in zip(
-      jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
+    jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
   ):
     np.testing.assert_allclose(a, e, atol=ATOL)
 
@@ -62,28 +62,29 @@ def assert_close(actual, expected):
 def test_equals_haikus_layers_with_skip_connections(num_layers):
   def haikus(inputs, state):
     core = hk.deep_rnn_with_skip_connections(
-        [hk.LSTM(Y) for _ in range(num_layers)]
+      [hk.LSTM(Y) for _ in range(num_layers)]
     )
     assert jax.tree.structure(state) == (
-        jax.tree.structure(core.initial_state(B))
+      jax.tree.structure(core.initial_state(B))
     )
     return hk.dynamic_unroll(core, inputs, state)
 
   haikus = hk.without_apply_rng(hk.transform(haikus))
   ours = hk.without_apply_rng(
-      hk.transform(lambda *args: rmc_jax.unroll(LSTM(Y, num_layers), *args))
+    hk.transform(lambda *args: rmc_jax.unroll(LSTM(Y, num_layers), *args))
   )
   _, _, (_, state) = make(num_layers)
   rng = np.random.default_rng(3)
   inputs = jnp.asarray(rng.normal(size=(T, B, FEATURES)), jnp.float32)
   params, moved = {}, {}
   for i, (path, shapes) in enumerate(
-      jax.eval_shape(haikus.init, jax.random.key(0), inputs, state).items()
+    jax.eval_shape(haikus.init, jax.random.key(0), inputs, state).items()
   ):
     w, b = (0.3 * rng.normal(size=shapes[k].shape) for k in ('w', 'b'))
     params[path] = {'w': jnp.asarray(w, 'f'), 'b': jnp.asarray(b, 'f')}
     moved[f'lstm/input_{i}'] = {
-        'w': params[path]['w'][:FEATURES], 'b': params[path]['b']
+      'w': params[path]['w'][:FEATURES],
+      'b': params[path]['b'],
     }
     moved[f'lstm/recurrent_{i}'] = {'w': params[path]['w'][FEATURES:]}
   outputs, last = ours.apply(moved, inputs, state)
@@ -97,15 +98,13 @@ def test_equals_haikus_layers_with_skip_connections(num_layers):
 def test_step_equals_the_unit_by_unit_reference(feedback_size):
   net, params, args = make(feedback_size=feedback_size)
   params64, args64 = jax.tree.map(np.float64, (params, tuple(args)))
-  assert_close(
-      net.apply(params, *args), reference.lstm_step(params64, *args64)
-  )
+  assert_close(net.apply(params, *args), reference.lstm_step(params64, *args64))
 
 
 def test_initial_state_is_zeros():
   def initial_state(batch_size):
     return hk.testing.transform_and_run(
-        lambda: LSTM(Y, LAYERS).initial_state(batch_size)
+      lambda: LSTM(Y, LAYERS).initial_state(batch_size)
     )()
 
   for batch_size, shape in ((B, (B, Y)), (None, (Y,))):
@@ -124,11 +123,11 @@ def test_initial_weights_of_a_layer_are_those_of_one_joint_weight():
     return core.step(core.project(inputs), core.initial_state(1), feedback)
 
   params = jax.jit(hk.transform(step).init)(
-      jax.random.key(0), jnp.ones((1, features)), jnp.ones((1, feedback_size))
+    jax.random.key(0), jnp.ones((1, features)), jnp.ones((1, feedback_size))
   )
   for layer, fan_in in enumerate([400, 460]):
     inputs, recurrent = (
-        params[f'lstm/{half}_{layer}'] for half in ('input', 'recurrent')
+      params[f'lstm/{half}_{layer}'] for half in ('input', 'recurrent')
     )
     np.testing.assert_array_equal(inputs['b'], 0.0)
     joint = np.concatenate([inputs['w'], recurrent['w']])
@@ -140,17 +139,20 @@ def test_initial_weights_of_a_layer_are_those_of_one_joint_weight():
       assert abs(scaled.std() - 0.8796) < 5 * 0.88 / np.sqrt(2 * scaled.size)
 
 
-@pytest.mark.parametrize('size, count', [
+@pytest.mark.parametrize(
+  'size, count',
+  [
     (1024, 12_959_744),
     (2048, 51_085_312),
-])
+  ],
+)
 def test_parameter_counts_at_the_papers_sizes(size, count):
   def step(inputs):
     core = LSTM(size, num_layers=2)
     return core(inputs, core.initial_state(1))
 
   params = jax.eval_shape(
-      hk.transform(step).init, jax.random.key(0), jnp.zeros((1, 45))
+    hk.transform(step).init, jax.random.key(0), jnp.zeros((1, 45))
   )
   assert sum(leaf.size for leaf in jax.tree.leaves(params)) == count
 
@@ -159,10 +161,10 @@ def test_parameter_paths_and_shapes():
   _, params, _ = make(num_layers=2, feedback_size=FEEDBACK)
   gates = {'w': (FEATURES, 4 * Y), 'b': (4 * Y,)}
   assert jax.tree.map(jnp.shape, params) == {
-      'lstm/input_0': gates,
-      'lstm/recurrent_0': {'w': (FEEDBACK + Y, 4 * Y)},
-      'lstm/input_1': gates,
-      'lstm/recurrent_1': {'w': (FEEDBACK + 2 * Y, 4 * Y)},
+    'lstm/input_0': gates,
+    'lstm/recurrent_0': {'w': (FEEDBACK + Y, 4 * Y)},
+    'lstm/input_1': gates,
+    'lstm/recurrent_1': {'w': (FEEDBACK + 2 * Y, 4 * Y)},
   }
 
 
@@ -172,7 +174,7 @@ def test_policy_leaves_the_cell_unrounded():
   # An open forget gate and a shut input gate hand the cell on as it is.
   params = jax.tree.map(jnp.zeros_like, params)
   params['lstm/input_0']['b'] = jnp.repeat(
-      jnp.array([-50.0, 0.0, 50.0, 0.0]), Y
+    jnp.array([-50.0, 0.0, 50.0, 0.0]), Y
   )
   with hk.mixed_precision.push_policy(LSTM, policy):
     _, (next_layer,) = net.apply(params, *args)
@@ -181,13 +183,16 @@ def test_policy_leaves_the_cell_unrounded():
   assert not np.array_equal(cell, cell.astype(jnp.bfloat16))
 
 
-@pytest.mark.parametrize('kwargs, error, message', [
+@pytest.mark.parametrize(
+  'kwargs, error, message',
+  [
     ({'hidden_size': 0}, ValueError, 'hidden_size must be >= 1. Got: 0'),
     ({'hidden_size': 2.5}, TypeError, 'hidden_size must be an integer'),
     ({'num_layers': 0}, ValueError, 'num_layers must be >= 1. Got: 0'),
     ({'feedback_size': -1}, ValueError, 'feedback_size must be >= .*Got: -1'),
     ({'feedback_size': 1.5}, TypeError, 'feedback_size must be an integer'),
-])
+  ],
+)
 def test_bad_arguments_are_named(kwargs, error, message):
   kwargs = {'hidden_size': Y, **kwargs}
   with pytest.raises(error, match=message):
@@ -198,7 +203,9 @@ def layer(*shape):
   return hk.LSTMState(hidden=jnp.zeros(shape), cell=jnp.zeros(shape))
 
 
-@pytest.mark.parametrize('state', [
+@pytest.mark.parametrize(
+  'state',
+  [
     (layer(B, Y),),  # a layer too few
     3 * (layer(B, Y),),
     (layer(B, Y), layer(B, Y + 1)),
@@ -210,7 +217,8 @@ def layer(*shape):
     layer(B, Y),  # bare: two arrays, but no two layers
     (),
     jnp.zeros((2, Y)),
-])
+  ],
+)
 def test_states_that_do_not_fit_are_named(state):
   net, params, (inputs, _) = make(num_layers=2)
   message = r'lstm: the state has shapes .*expected 2 LSTMStates of \[batch, 7'
@@ -226,11 +234,14 @@ def test_inputs_that_do_not_fit_are_named():
     net.apply(params, jnp.zeros((3, FEATURES)), state)
 
 
-@pytest.mark.parametrize('feedback_size, width, message', [
+@pytest.mark.parametrize(
+  'feedback_size, width, message',
+  [
     (FEEDBACK, None, f'width 0, expected {FEEDBACK}'),
     (FEEDBACK, FEEDBACK + 1, f'width {FEEDBACK + 1}, expected {FEEDBACK}'),
     (0, FEEDBACK, f'width {FEEDBACK}, expected 0'),
-])
+  ],
+)
 def test_a_feedback_of_another_width_is_refused(feedback_size, width, message):
   def step(inputs):
     core = LSTM(Y, LAYERS, feedback_size)
@@ -247,7 +258,7 @@ def test_narrow_inputs_narrow_only_the_weight_that_meets_them():
     return core(inputs, core.initial_state(B))
 
   params = hk.transform(step).init(
-      jax.random.key(0), jnp.ones((B, 3), jnp.bfloat16)
+    jax.random.key(0), jnp.ones((B, 3), jnp.bfloat16)
   )
   assert params['lstm/input_0']['w'].dtype == jnp.bfloat16
   assert params['lstm/recurrent_0']['w'].dtype == jnp.float32

@@ -51,7 +51,7 @@ def make(how=None, **kwargs):
 def assert_close(actual, expected, atol=ATOL):
   assert jax.tree.structure(actual) == jax.tree.structure(expected)
   for a, e in zip(
-      jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
+    jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
   ):
     np.testing.assert_allclose(a, e, atol=atol * max(1.0, np.abs(e).max()))
 
@@ -62,10 +62,10 @@ def test_step_equals_the_cell_by_cell_reference(share_weights, summed):
   net, params, inputs, state = make(share_weights=share_weights, summed=summed)
   output, next_state = net.apply(params, inputs, state)
   expected, hidden, cell = reference.lstm_bank_step(
-      jax.tree.map(np.float64, params),
-      np.float64(inputs),
-      *jax.tree.map(np.float64, state),
-      summed=summed,
+    jax.tree.map(np.float64, params),
+    np.float64(inputs),
+    *jax.tree.map(np.float64, state),
+    summed=summed,
   )
   assert output.shape == (B, D)
   assert_close((output, next_state), (expected, hk.LSTMState(hidden, cell)))
@@ -94,7 +94,7 @@ def test_each_cell_is_haikus_lstm(share_weights):
     hidden, expected = lstm.apply({'lstm/linear': own}, x, cell_state)
     # One sum of up to 17 products, split in two or three.
     assert_close(
-        jax.tree.map(lambda s, j=j: s[:, j], next_state), expected, atol=1e-6
+      jax.tree.map(lambda s, j=j: s[:, j], next_state), expected, atol=1e-6
     )
     hiddens.append(hidden)
   assert_close(output, sum(hiddens), atol=1e-6)
@@ -133,11 +133,11 @@ LENGTHS = np.array([T, 3])
 def test_unroll_equals_a_loop_over_the_reference(share_weights):
   def unroll(core, inputs, state):
     return rmc_jax.unroll(
-        core,
-        inputs,
-        state,
-        reset=jnp.asarray(RESET),
-        lengths=jnp.asarray(LENGTHS),
+      core,
+      inputs,
+      state,
+      reset=jnp.asarray(RESET),
+      lengths=jnp.asarray(LENGTHS),
     )
 
   net, params, inputs, state = make(unroll, share_weights=share_weights)
@@ -145,19 +145,19 @@ def test_unroll_equals_a_loop_over_the_reference(share_weights):
   hidden, cell = jax.tree.map(np.float64, state)
   for t, x in enumerate(np.float64(inputs)):
     hidden, cell = (
-        np.where(RESET[t, :, None, None], 0.0, matrix)
-        for matrix in (hidden, cell)
+      np.where(RESET[t, :, None, None], 0.0, matrix)
+      for matrix in (hidden, cell)
     )
     active = t < LENGTHS
     output, next_hidden, next_cell = reference.lstm_bank_step(
-        jax.tree.map(np.float64, params), x, hidden, cell, summed='hidden'
+      jax.tree.map(np.float64, params), x, hidden, cell, summed='hidden'
     )
     expected_outputs.append(np.where(active[:, None], output, 0.0))
     hidden = np.where(active[:, None, None], next_hidden, hidden)
     cell = np.where(active[:, None, None], next_cell, cell)
   assert_close(
-      net.apply(params, inputs, state),
-      (np.stack(expected_outputs), hk.LSTMState(hidden, cell)),
+    net.apply(params, inputs, state),
+    (np.stack(expected_outputs), hk.LSTMState(hidden, cell)),
   )
 
 
@@ -167,20 +167,20 @@ def test_gradients_equal_finite_differences(share_weights):
   with jax.enable_x64(True):
     args = jax.tree.map(lambda x: jnp.asarray(np.float64(x)), args)
     jax.test_util.check_grads(
-        net.apply,
-        args,
-        order=1,
-        modes=['rev'],
-        # The third derivative, of order 1 to 100, times the square of 1e-4.
-        atol=1e-5,
-        rtol=1e-5,
+      net.apply,
+      args,
+      order=1,
+      modes=['rev'],
+      # The third derivative, of order 1 to 100, times the square of 1e-4.
+      atol=1e-5,
+      rtol=1e-5,
     )
 
 
 @pytest.mark.parametrize('batch_size', [B, None])
 def test_initial_state_is_zero(batch_size):
   state = hk.testing.transform_and_run(
-      lambda: LSTMBank(TOTAL, N).initial_state(batch_size)
+    lambda: LSTMBank(TOTAL, N).initial_state(batch_size)
   )()
   shape = (N, D) if batch_size is None else (B, N, D)
   assert jax.tree.map(jnp.shape, state) == hk.LSTMState(shape, shape)
@@ -190,35 +190,38 @@ def test_initial_state_is_zero(batch_size):
 def test_parameter_paths_and_shapes():
   _, params, _, _ = make()
   assert jax.tree.map(jnp.shape, params) == {
-      'lstm_bank/input': {'w': (FEATURES, N * 4 * D), 'b': (N * 4 * D,)},
-      'lstm_bank/recurrent': {'w': (N, D, 4 * D)},
+    'lstm_bank/input': {'w': (FEATURES, N * 4 * D), 'b': (N * 4 * D,)},
+    'lstm_bank/recurrent': {'w': (N, D, 4 * D)},
   }
   _, params, _, _ = make(share_weights=True)
   assert jax.tree.map(jnp.shape, params) == {
-      'lstm_bank/input': {'w': (FEATURES, 4 * D), 'b': (4 * D,)},
-      'lstm_bank/recurrent': {'w': (D, 4 * D)},
-      'lstm_bank/keys': {'embeddings': (N, D)},
-      'lstm_bank/key_gates': {'w': (D, 4 * D)},
+    'lstm_bank/input': {'w': (FEATURES, 4 * D), 'b': (4 * D,)},
+    'lstm_bank/recurrent': {'w': (D, 4 * D)},
+    'lstm_bank/keys': {'embeddings': (N, D)},
+    'lstm_bank/key_gates': {'w': (D, 4 * D)},
   }
 
 
-@pytest.mark.parametrize('total, cells, share_weights, count', [
+@pytest.mark.parametrize(
+  'total, cells, share_weights, count',
+  [
     # N LSTMs of D units: N * (45 + D + 1) * 4 * D.
     (1024, 1, False, 4_382_720),
     (1024, 4, False, 1_236_992),
     (1024, 6, False, 881_280),
     # One LSTM of D units with keys for more inputs: and N * D of keys.
     (1024, 4, True, 572_416),
-])
+  ],
+)
 def test_parameter_counts_at_the_papers_sizes(
-    total, cells, share_weights, count
+  total, cells, share_weights, count
 ):
   def step(inputs):
     core = LSTMBank(total, cells, share_weights)
     return core(inputs, core.initial_state(1))
 
   params = jax.eval_shape(
-      hk.transform(step).init, jax.random.key(0), jnp.zeros((1, 45))
+    hk.transform(step).init, jax.random.key(0), jnp.zeros((1, 45))
   )
   assert sum(leaf.size for leaf in jax.tree.leaves(params)) == count
   size = total // cells
@@ -264,13 +267,16 @@ def test_policy_rounds_the_output_and_not_the_state():
   assert output.dtype == jnp.bfloat16
 
 
-@pytest.mark.parametrize('args, error, message', [
+@pytest.mark.parametrize(
+  'args, error, message',
+  [
     ((0, 1), ValueError, 'total_size must be >= 1. Got: 0'),
     ((17, 0), ValueError, 'num_cells must be >= 1. Got: 0'),
     ((17.0, 3), TypeError, 'total_size must be an integer. Got: 17.0'),
     ((3, 4), ValueError, 'total_size must be at least num_cells, 4.*Got: 3'),
     ((17, 3, False, 'c'), ValueError, "summed must be one of .*'c'"),
-])
+  ],
+)
 def test_bad_arguments_are_named(args, error, message):
   with pytest.raises(error, match=message):
     hk.testing.transform_and_run(lambda: LSTMBank(*args) and None)()

@@ -19,11 +19,11 @@ ATOL = 5e-6
 
 def make(rows=None, **kwargs):
   kwargs = {
-      'mem_slots': N,
-      'head_size': V,
-      'num_heads': H,
-      'key_size': K,
-      **kwargs,
+    'mem_slots': N,
+    'head_size': V,
+    'num_heads': H,
+    'key_size': K,
+    **kwargs,
   }
 
   def step(inputs, state):
@@ -47,26 +47,26 @@ def make(rows=None, **kwargs):
 @pytest.mark.parametrize('rows', [None, ROWS])
 def test_step_equals_the_row_by_row_reference(rows, gate_style):
   net, params, inputs, state = make(
-      rows=rows,
-      gate_style=gate_style,
-      forget_bias=0.3,
-      attention_mlp_layers=3,
+    rows=rows,
+    gate_style=gate_style,
+    forget_bias=0.3,
+    attention_mlp_layers=3,
   )
   output, next_state = net.apply(params, inputs, state)
   memory, hidden, _, _ = reference.paper_relational_memory_step(
-      jax.tree.map(np.float64, params),
-      np.float64(inputs if rows else inputs[:, None]),
-      np.float64(state.memory),
-      np.float64(state.hidden),
-      num_heads=H,
-      key_size=K,
-      forget_bias=0.3,
+    jax.tree.map(np.float64, params),
+    np.float64(inputs if rows else inputs[:, None]),
+    np.float64(state.memory),
+    np.float64(state.hidden),
+    num_heads=H,
+    key_size=K,
+    forget_bias=0.3,
   )
   np.testing.assert_allclose(next_state.memory, memory, atol=ATOL)
   np.testing.assert_allclose(next_state.hidden, hidden, atol=ATOL)
   # XLA may compute the two copies in different fusions.
   np.testing.assert_allclose(
-      output, next_state.hidden.reshape(B, N * D), atol=1e-6
+    output, next_state.hidden.reshape(B, N * D), atol=1e-6
   )
 
 
@@ -80,12 +80,12 @@ def test_trace_equals_the_reference():
   traced = jax.jit(hk.without_apply_rng(hk.transform(traced)).apply)
   (_, trace), _ = traced(params, inputs, state)
   _, _, attention, gates = reference.paper_relational_memory_step(
-      jax.tree.map(np.float64, params),
-      np.float64(inputs),
-      np.float64(state.memory),
-      np.float64(state.hidden),
-      num_heads=H,
-      key_size=K,
+    jax.tree.map(np.float64, params),
+    np.float64(inputs),
+    np.float64(state.memory),
+    np.float64(state.hidden),
+    num_heads=H,
+    key_size=K,
   )
   assert trace.attention.shape == (B, 1, H, N, N + ROWS)
   np.testing.assert_allclose(trace.attention, attention, atol=ATOL)
@@ -98,15 +98,15 @@ def test_equation_1_has_no_biases_and_gates_have_one():
   _, params, _, _ = make()
   layers = {path.split('/', 1)[1]: set(leaf) for path, leaf in params.items()}
   assert layers == {
-      'input': {'w', 'b'},
-      'queries': {'w'},
-      'keys_values': {'w'},
-      'attention_norm': {'scale', 'offset'},
-      'mlp/linear_0': {'w', 'b'},
-      'mlp/linear_1': {'w', 'b'},
-      'mlp_norm': {'scale', 'offset'},
-      'input_gates': {'w', 'b'},
-      'hidden_gates': {'w'},
+    'input': {'w', 'b'},
+    'queries': {'w'},
+    'keys_values': {'w'},
+    'attention_norm': {'scale', 'offset'},
+    'mlp/linear_0': {'w', 'b'},
+    'mlp/linear_1': {'w', 'b'},
+    'mlp_norm': {'scale', 'offset'},
+    'input_gates': {'w', 'b'},
+    'hidden_gates': {'w'},
   }
 
 
@@ -119,7 +119,7 @@ def test_parameters_do_not_grow_with_the_number_of_slots():
       return core(inputs, core.initial_state(B))
 
     params = jax.eval_shape(
-        hk.transform(step).init, jax.random.key(0), jnp.zeros((B, FEATURES))
+      hk.transform(step).init, jax.random.key(0), jnp.zeros((B, FEATURES))
     )
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
@@ -128,17 +128,20 @@ def test_parameters_do_not_grow_with_the_number_of_slots():
 
 def test_initial_state():
   state = hk.testing.transform_and_run(
-      lambda: PaperRelationalMemory(3, 5).initial_state(2)
+    lambda: PaperRelationalMemory(3, 5).initial_state(2)
   )()
   np.testing.assert_array_equal(state.memory, np.tile(np.eye(3, 5), (2, 1, 1)))
   np.testing.assert_array_equal(state.hidden, np.zeros((2, 3, 5)))
 
 
-@pytest.mark.parametrize('kwargs, message', [
+@pytest.mark.parametrize(
+  'kwargs, message',
+  [
     ({'mem_slots': 0}, 'mem_slots must be >= 1. Got: 0'),
     ({'attention_mlp_layers': 0}, 'attention_mlp_layers must be >= 1. Got: 0'),
     ({'gate_style': None}, 'gate_style must be one of .* Got: None'),
-])
+  ],
+)
 def test_bad_arguments_are_named(kwargs, message):
   with pytest.raises(ValueError, match=message):
     make(**kwargs)

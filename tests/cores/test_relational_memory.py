@@ -21,11 +21,11 @@ ATOL = 5e-6
 def make(batch_size=B, rows=None, dtype=jnp.float32, **kwargs):
   """A transformed core, its parameters off their initial values, its data."""
   kwargs = {
-      'mem_slots': N,
-      'head_size': V,
-      'num_heads': H,
-      'key_size': K,
-      **kwargs,
+    'mem_slots': N,
+    'head_size': V,
+    'num_heads': H,
+    'key_size': K,
+    **kwargs,
   }
 
   def step(inputs, state):
@@ -41,7 +41,7 @@ def make(batch_size=B, rows=None, dtype=jnp.float32, **kwargs):
   shapes = jax.eval_shape(net.init, jax.random.key(1), inputs, state)
   # Not the initial values: there a missing bias or offset would go unnoticed.
   params = jax.tree.map(
-      lambda s: jnp.asarray(0.3 * rng.normal(size=s.shape), s.dtype), shapes
+    lambda s: jnp.asarray(0.3 * rng.normal(size=s.shape), s.dtype), shapes
   )
   return net._replace(apply=jax.jit(net.apply)), params, inputs, state
 
@@ -50,28 +50,28 @@ def make(batch_size=B, rows=None, dtype=jnp.float32, **kwargs):
 @pytest.mark.parametrize('gate_style', ['unit', 'memory', None])
 @pytest.mark.parametrize('num_blocks', [1, 2])
 def test_step_equals_the_row_by_row_reference(
-    num_blocks, gate_style, query_scale
+  num_blocks, gate_style, query_scale
 ):
   net, params, inputs, memory = make(
-      num_blocks=num_blocks,
-      gate_style=gate_style,
-      query_scale=query_scale,
-      forget_bias=0.3,
-      input_bias=-0.7,
-      attention_mlp_layers=3,
+    num_blocks=num_blocks,
+    gate_style=gate_style,
+    query_scale=query_scale,
+    forget_bias=0.3,
+    input_bias=-0.7,
+    attention_mlp_layers=3,
   )
   output, next_memory = net.apply(params, inputs, memory)
   expected, _, _ = reference.relational_memory_step(
-      jax.tree.map(np.float64, params),
-      np.float64(inputs)[:, None],
-      np.float64(memory),
-      num_heads=H,
-      key_size=K,
-      num_blocks=num_blocks,
-      gate_style=gate_style,
-      forget_bias=0.3,
-      input_bias=-0.7,
-      query_scale=query_scale,
+    jax.tree.map(np.float64, params),
+    np.float64(inputs)[:, None],
+    np.float64(memory),
+    num_heads=H,
+    key_size=K,
+    num_blocks=num_blocks,
+    gate_style=gate_style,
+    forget_bias=0.3,
+    input_bias=-0.7,
+    query_scale=query_scale,
   )
   np.testing.assert_allclose(next_memory, expected, atol=ATOL)
   # XLA may compute the two copies in different fusions.
@@ -82,13 +82,13 @@ def test_matrix_input_joins_every_row():
   net, params, inputs, memory = make(rows=ROWS, num_blocks=2)
   _, next_memory = net.apply(params, inputs, memory)
   expected, _, _ = reference.relational_memory_step(
-      jax.tree.map(np.float64, params),
-      np.float64(inputs),
-      np.float64(memory),
-      num_heads=H,
-      key_size=K,
-      num_blocks=2,
-      gate_style='unit',
+    jax.tree.map(np.float64, params),
+    np.float64(inputs),
+    np.float64(memory),
+    num_heads=H,
+    key_size=K,
+    num_blocks=2,
+    gate_style='unit',
   )
   np.testing.assert_allclose(next_memory, expected, atol=ATOL)
 
@@ -97,19 +97,19 @@ def test_trailing_axes_are_flattened_as_in_the_original():
   net, params, inputs, memory = make()
   folded = inputs.reshape(B, FEATURES, 1)
   np.testing.assert_array_equal(
-      net.apply(params, folded, memory)[0], net.apply(params, inputs, memory)[0]
+    net.apply(params, folded, memory)[0], net.apply(params, inputs, memory)[0]
   )
   net, params, inputs, memory = make(rows=ROWS)
   folded = inputs.reshape(B, ROWS, 1, FEATURES)
   np.testing.assert_array_equal(
-      net.apply(params, folded, memory)[0], net.apply(params, inputs, memory)[0]
+    net.apply(params, folded, memory)[0], net.apply(params, inputs, memory)[0]
   )
 
 
 def test_initial_state_is_a_padded_or_cut_identity():
   def initial_state(mem_slots, head_size, batch_size):
     return hk.testing.transform_and_run(
-        lambda: RelationalMemory(mem_slots, head_size).initial_state(batch_size)
+      lambda: RelationalMemory(mem_slots, head_size).initial_state(batch_size)
     )()
 
   wide = initial_state(3, 5, 2)
@@ -128,13 +128,19 @@ def test_unbatched_equals_one_example_of_a_batch():
   np.testing.assert_allclose(single_memory, next_memory[1], atol=ATOL)
 
 
-@pytest.mark.parametrize('kwargs, shapes', [
+@pytest.mark.parametrize(
+  'kwargs, shapes',
+  [
     ({}, {}),
-    ({'gate_style': 'memory'}, {
+    (
+      {'gate_style': 'memory'},
+      {
         'input_gates': {'w': (D, 2), 'b': (2,)},
         'memory_gates': {'w': (D, 2), 'b': (2,)},
-    }),
-])
+      },
+    ),
+  ],
+)
 def test_parameter_paths_and_shapes(kwargs, shapes):
   _, params, _, _ = make(num_blocks=2, attention_mlp_layers=2, **kwargs)
   width = H * (2 * K + V)
@@ -148,37 +154,40 @@ def test_parameter_paths_and_shapes(kwargs, shapes):
   expected = {'input': linear(FEATURES, D)}
   for block in ('attention_0', 'attention_1'):
     expected |= {
-        f'{block}/qkv': linear(D, width),
-        f'{block}/qkv_norm': norm(width),
-        f'{block}/attention_norm': norm(D),
-        f'{block}/mlp_norm': norm(D),
+      f'{block}/qkv': linear(D, width),
+      f'{block}/qkv_norm': norm(width),
+      f'{block}/attention_norm': norm(D),
+      f'{block}/mlp_norm': norm(D),
     }
   expected |= {
-      'mlp/linear_0': linear(D, D),
-      'mlp/linear_1': linear(D, D),
-      'input_gates': linear(D, 2 * D),
-      'memory_gates': linear(D, 2 * D),
-      **shapes,
+    'mlp/linear_0': linear(D, D),
+    'mlp/linear_1': linear(D, D),
+    'input_gates': linear(D, 2 * D),
+    'memory_gates': linear(D, 2 * D),
+    **shapes,
   }
   expected = {f'relational_memory/{k}': v for k, v in expected.items()}
   assert jax.tree.map(jnp.shape, params) == expected
 
 
-@pytest.mark.parametrize('mem_slots, head_size, gate_style, count', [
+@pytest.mark.parametrize(
+  'mem_slots, head_size, gate_style, count',
+  [
     (8, 32, 'unit', 605_184),
     (8, 32, 'memory', 343_044),
     (1, 256, 'unit', 37_871_616),
     (16, 16, 'unit', 155_136),
-])
+  ],
+)
 def test_parameter_counts_at_the_papers_sizes(
-    mem_slots, head_size, gate_style, count
+  mem_slots, head_size, gate_style, count
 ):
   def step(inputs):
     core = RelationalMemory(mem_slots, head_size, 8, gate_style=gate_style)
     return core(inputs, core.initial_state(1))
 
   params = jax.eval_shape(
-      hk.transform(step).init, jax.random.key(0), jnp.zeros((1, 40))
+    hk.transform(step).init, jax.random.key(0), jnp.zeros((1, 40))
   )
   assert sum(leaf.size for leaf in jax.tree.leaves(params)) == count
 
@@ -186,12 +195,12 @@ def test_parameter_counts_at_the_papers_sizes(
 @pytest.mark.parametrize('gate_style', ['unit', 'memory'])
 def test_trace_equals_the_reference(gate_style):
   net, params, inputs, memory = make(
-      rows=ROWS, num_blocks=2, gate_style=gate_style
+    rows=ROWS, num_blocks=2, gate_style=gate_style
   )
 
   def traced(inputs, state):
     core = RelationalMemory(
-        N, V, H, num_blocks=2, gate_style=gate_style, key_size=K
+      N, V, H, num_blocks=2, gate_style=gate_style, key_size=K
     )
     return core.trace_step(core.project(inputs, True), state)
 
@@ -202,13 +211,13 @@ def test_trace_equals_the_reference(gate_style):
   np.testing.assert_allclose(output, expected_output, atol=ATOL)
   np.testing.assert_allclose(next_memory, expected_memory, atol=ATOL)
   _, attention, gates = reference.relational_memory_step(
-      jax.tree.map(np.float64, params),
-      np.float64(inputs),
-      np.float64(memory),
-      num_heads=H,
-      key_size=K,
-      num_blocks=2,
-      gate_style=gate_style,
+    jax.tree.map(np.float64, params),
+    np.float64(inputs),
+    np.float64(memory),
+    num_heads=H,
+    key_size=K,
+    num_blocks=2,
+    gate_style=gate_style,
   )
   assert trace.attention.shape == (B, 2, H, N, N + ROWS)
   np.testing.assert_allclose(trace.attention, attention, atol=ATOL)
@@ -217,21 +226,24 @@ def test_trace_equals_the_reference(gate_style):
     np.testing.assert_allclose(trace.gates[name], gate, atol=ATOL)
 
 
-@pytest.mark.parametrize('kwargs, error, message', [
+@pytest.mark.parametrize(
+  'kwargs, error, message',
+  [
     ({'mem_slots': 0}, ValueError, 'mem_slots must be >= 1. Got: 0'),
     ({'head_size': -2}, ValueError, 'head_size must be >= 1. Got: -2'),
     ({'num_heads': 0}, ValueError, 'num_heads must be >= 1. Got: 0'),
     ({'num_blocks': 0}, ValueError, 'num_blocks must be >= 1. Got: 0'),
     (
-        {'attention_mlp_layers': 0},
-        ValueError,
-        'attention_mlp_layers must be >= 1. Got: 0',
+      {'attention_mlp_layers': 0},
+      ValueError,
+      'attention_mlp_layers must be >= 1. Got: 0',
     ),
     ({'key_size': 0}, ValueError, 'key_size must be >= 1. Got: 0'),
     ({'head_size': 2.5}, TypeError, 'head_size must be an integer. Got: 2.5'),
     ({'gate_style': 'row'}, ValueError, "gate_style must be one of .*'row'"),
     ({'query_scale': 'k'}, ValueError, "query_scale must be one of .*'k'"),
-])
+  ],
+)
 def test_bad_arguments_are_named(kwargs, error, message):
   with pytest.raises(error, match=message):
     make(**kwargs)

@@ -22,11 +22,11 @@ def serve(monkeypatch):
   def start(files):
     asked = []
     server = http.server.ThreadingHTTPServer(
-        ('127.0.0.1', 0), functools.partial(_Handler, files, asked)
+      ('127.0.0.1', 0), functools.partial(_Handler, files, asked)
     )
     servers.append(server)
     threading.Thread(
-        target=server.serve_forever, kwargs={'poll_interval': 0.01}, daemon=True
+      target=server.serve_forever, kwargs={'poll_interval': 0.01}, daemon=True
     ).start()
     return f'http://127.0.0.1:{server.server_port}', asked
 

@@ -13,9 +13,9 @@ from rmc_jax.datasets.load import DatasetError
 from rmc_jax.datasets.ptb.builder import PennTreebank
 
 TEXTS = {
-    'train': ''.join(f' {i} <unk> apples \n' for i in range(90_000)),
-    'valid': ' a pear \n \n',
-    'test': ' the end \n',
+  'train': ''.join(f' {i} <unk> apples \n' for i in range(90_000)),
+  'valid': ' a pear \n \n',
+  'test': ' the end \n',
 }
 
 
@@ -32,7 +32,7 @@ def corpus(tmp_path, monkeypatch):
 
 def prepare(corpus, tmp_path, **kwargs):
   return load.prepare(
-      'ptb', data_dir=tmp_path / 'data', manual_dir=corpus, **kwargs
+    'ptb', data_dir=tmp_path / 'data', manual_dir=corpus, **kwargs
   )
 
 
@@ -80,7 +80,7 @@ def test_the_users_folder_may_lie_in_the_data_folder(corpus, tmp_path):
 
 
 def test_another_copy_is_not_taken_for_the_one_that_is_prepared(
-    corpus, tmp_path, capsys
+  corpus, tmp_path, capsys
 ):
   prepare(corpus, tmp_path)
   capsys.readouterr()
@@ -98,9 +98,9 @@ def test_an_incomplete_folder_is_named_and_not_filled_up(corpus, tmp_path):
 
   def refused(match):
     for call in (
-        lambda: prepare(corpus, tmp_path),
-        lambda: load.documents('ptb', 'train', data_dir=tmp_path / 'data'),
-        lambda: load.summary('ptb', data_dir=tmp_path / 'data'),
+      lambda: prepare(corpus, tmp_path),
+      lambda: load.documents('ptb', 'train', data_dir=tmp_path / 'data'),
+      lambda: load.summary('ptb', data_dir=tmp_path / 'data'),
     ):
       with pytest.raises(DatasetError, match=match):
         call()
@@ -117,7 +117,7 @@ def test_an_incomplete_folder_is_named_and_not_filled_up(corpus, tmp_path):
 
 
 def test_a_full_disk_or_a_file_in_the_way_is_told(
-    corpus, tmp_path, monkeypatch
+  corpus, tmp_path, monkeypatch
 ):
   (tmp_path / 'file').write_text('in the way')
   with pytest.raises(DatasetError, match='not be prepared in .*file.*name oth'):
@@ -151,9 +151,9 @@ def test_nothing_is_downloaded_against_the_users_will(tmp_path):
 
 def test_unknown_names_are_answered_with_the_known(corpus, tmp_path):
   for call in (
-      lambda: load.prepare('wikitext', data_dir=tmp_path),
-      lambda: load.documents('wikitext', 'train', data_dir=tmp_path),
-      lambda: load.summary('wikitext', data_dir=tmp_path),
+    lambda: load.prepare('wikitext', data_dir=tmp_path),
+    lambda: load.documents('wikitext', 'train', data_dir=tmp_path),
+    lambda: load.summary('wikitext', data_dir=tmp_path),
   ):
     with pytest.raises(DatasetError, match="no corpus 'wikitext'; .*'ptb'"):
       call()
@@ -164,14 +164,14 @@ def test_unknown_names_are_answered_with_the_known(corpus, tmp_path):
 
 def test_what_is_not_prepared_is_answered_with_the_command(tmp_path):
   for call in (
-      lambda: load.documents('ptb', 'train', data_dir=tmp_path),
-      lambda: load.summary('ptb', data_dir=tmp_path),
-      lambda: load.folder('ptb', data_dir=tmp_path),
+    lambda: load.documents('ptb', 'train', data_dir=tmp_path),
+    lambda: load.summary('ptb', data_dir=tmp_path),
+    lambda: load.folder('ptb', data_dir=tmp_path),
   ):
     with pytest.raises(
-        DatasetError,
-        match=f'{sys.executable} -m rmc_jax.datasets.prepare ptb --data_dir='
-        f'{tmp_path}',
+      DatasetError,
+      match=f'{sys.executable} -m rmc_jax.datasets.prepare ptb --data_dir='
+      f'{tmp_path}',
     ):
       call()
 
@@ -191,7 +191,7 @@ def test_a_damaged_record_is_named(corpus, tmp_path):
   content[len(content) // 2] ^= 1
   shard.write_bytes(content)
   with pytest.raises(
-      DatasetError, match=r'Record \d of 2 of train in .*1\.0\.0 cannot be read'
+    DatasetError, match=r'Record \d of 2 of train in .*1\.0\.0 cannot be read'
   ):
     list(load.documents('ptb', 'train', data_dir=tmp_path / 'data'))
 
@@ -206,7 +206,7 @@ load.prepare('ptb', data_dir=sys.argv[1], manual_dir=sys.argv[2])
 """
   folder = tmp_path / 'data'
   killed = subprocess.run(
-      [sys.executable, '-c', program, str(folder), str(corpus)], check=False
+    [sys.executable, '-c', program, str(folder), str(corpus)], check=False
   )
   assert killed.returncode == -signal.SIGKILL
   assert len(list(folder.glob('ptb/incomplete.*'))) == 1

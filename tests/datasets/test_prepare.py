@@ -11,13 +11,13 @@ from rmc_jax.training import exit_codes
 def run(*arguments):
   # With every warning an error, and without TensorFlow however it is asked for.
   return subprocess.run(
-      [
-          *(sys.executable, '-W', 'error', '-m', 'rmc_jax.datasets.prepare'),
-          *map(str, arguments),
-      ],
-      capture_output=True,
-      text=True,
-      check=False,
+    [
+      *(sys.executable, '-W', 'error', '-m', 'rmc_jax.datasets.prepare'),
+      *map(str, arguments),
+    ],
+    capture_output=True,
+    text=True,
+    check=False,
   )
 
 
@@ -53,16 +53,16 @@ def test_an_error_is_one_message_and_exit_code_77(tmp_path):
 def test_options_reach_load(tmp_path, monkeypatch, capsys):
   asked = []
   monkeypatch.setattr(
-      load, 'prepare', lambda name, **options: asked.append((name, options))
+    load, 'prepare', lambda name, **options: asked.append((name, options))
   )
   monkeypatch.setattr(load, 'summary', lambda name, data_dir: f'{name} done')
   assert prepare.main(['text8', '--data_dir=d', '--no-download']) == 0
   assert capsys.readouterr().out == 'text8 done\n'
   assert prepare.main(['ptb', '--manual_dir=m']) == 0
   assert asked == [
-      ('text8', {'data_dir': 'd', 'manual_dir': None, 'download': False}),
-      # 'data' is where experiments look.
-      ('ptb', {'data_dir': 'data', 'manual_dir': 'm', 'download': True}),
+    ('text8', {'data_dir': 'd', 'manual_dir': None, 'download': False}),
+    # 'data' is where experiments look.
+    ('ptb', {'data_dir': 'data', 'manual_dir': 'm', 'download': True}),
   ]
 
 
@@ -77,10 +77,10 @@ def test_an_interruption_is_one_line(monkeypatch, capsys):
 
 def test_the_package_loads_tfds_only_through_the_door():
   program = (
-      'import rmc_jax.datasets, rmc_jax.datasets.text_files, sys;'
-      "assert 'tensorflow_datasets' not in sys.modules;"
-      'import rmc_jax.datasets.load;'
-      "assert 'tensorflow_datasets' in sys.modules;"
-      "assert 'tensorflow' not in sys.modules"
+    'import rmc_jax.datasets, rmc_jax.datasets.text_files, sys;'
+    "assert 'tensorflow_datasets' not in sys.modules;"
+    'import rmc_jax.datasets.load;'
+    "assert 'tensorflow_datasets' in sys.modules;"
+    "assert 'tensorflow' not in sys.modules"
   )
   subprocess.run([sys.executable, '-c', program], check=True)

@@ -18,14 +18,14 @@ def test_a_log_gets_a_line_now_and_then_and_one_at_the_end():
     assert out.getvalue() == ''  # Ten seconds are not over.
     progress.update(1_500, 7_654_321_000)
   assert re.fullmatch(
-      r'valid: 7,654\.3 MB, 1,500 of 1,500 files, [\d,.]+ MB/s\n',
-      out.getvalue(),
+    r'valid: 7,654\.3 MB, 1,500 of 1,500 files, [\d,.]+ MB/s\n',
+    out.getvalue(),
   )
 
   out.truncate(0)
   out.seek(0)
   with Progress(
-      'test', 2, console=console, seconds_between_lines=0
+    'test', 2, console=console, seconds_between_lines=0
   ) as progress:
     progress.update(0, 100_000)
     progress.update(1, 300_000)

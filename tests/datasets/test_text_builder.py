@@ -10,9 +10,9 @@ from rmc_jax.datasets.text_files import find
 from rmc_jax.datasets.text_files import Source
 
 TEXTS = {
-    'train': ''.join(f'{i} apples and pears\n' for i in range(40)),
-    'valid': 'Zoë \n\n saw 7 €',
-    'test': 'the end\n',
+  'train': ''.join(f'{i} apples and pears\n' for i in range(40)),
+  'valid': 'Zoë \n\n saw 7 €',
+  'test': 'the end\n',
 }
 
 
@@ -50,8 +50,8 @@ def corpus(tmp_path):
 
 def prepare(builder, corpus):
   builder.download_and_prepare(
-      file_format=text_builder.FILE_FORMAT,
-      download_config=tfds.download.DownloadConfig(manual_dir=corpus),
+    file_format=text_builder.FILE_FORMAT,
+    download_config=tfds.download.DownloadConfig(manual_dir=corpus),
   )
 
 
@@ -81,11 +81,11 @@ def test_counts_are_kept_with_the_licence(corpus, tmp_path):
   assert tuple(builder.counts['train']) == text_builder.COUNTS
   assert text_builder.COUNTS == ('documents', 'tokens', 'characters', 'bytes')
   assert counts == {
-      # Four words and a line end, forty times.
-      'train': (40, 200, 790, 790),
-      # The last line counts though nothing ends it; ë has two bytes, € three.
-      'valid': (1, 7, 14, 17),
-      'test': (1, 3, 8, 8),
+    # Four words and a line end, forty times.
+    'train': (40, 200, 790, 790),
+    # The last line counts though nothing ends it; ë has two bytes, € three.
+    'valid': (1, 7, 14, 17),
+    'test': (1, 3, 8, 8),
   }
   assert builder.info.redistribution_info.license == 'Public domain.'
   assert builder.info.citation == 'Nobody, 2018.'
@@ -105,15 +105,15 @@ def test_records_go_to_disk_as_they_come(corpus, tmp_path, monkeypatch):
 
 
 def test_other_counts_than_the_published_are_refused(
-    corpus, tmp_path, monkeypatch
+  corpus, tmp_path, monkeypatch
 ):
   for counts in ({'tokens': 7}, {'documents': 1, 'characters': 14}):
     monkeypatch.setattr(Lines, 'PUBLISHED', {'valid': counts})
     prepare(Lines(data_dir=tmp_path / str(len(counts))), corpus)
   monkeypatch.setattr(Lines, 'PUBLISHED', {'valid': {'tokens': 1_008}})
   with pytest.raises(
-      DatasetError,
-      match='valid split of lines has 7 tokens; the corpus has 1,008.*Wanted',
+    DatasetError,
+    match='valid split of lines has 7 tokens; the corpus has 1,008.*Wanted',
   ):
     prepare(Lines(data_dir=tmp_path / 'data'), corpus)
   assert not any((tmp_path / 'data/lines').iterdir())
@@ -133,7 +133,7 @@ def test_an_interruption_leaves_nothing(corpus, tmp_path, monkeypatch, error):
 
 
 def test_every_file_is_looked_at_before_the_first_is_read(
-    corpus, tmp_path, monkeypatch
+  corpus, tmp_path, monkeypatch
 ):
   (corpus / 'test').write_text(' \n')
   monkeypatch.setattr(Lines, '_documents', None)  # Nothing may call it.

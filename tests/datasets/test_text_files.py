@@ -42,8 +42,8 @@ def test_reads_all_of_it_in_order(tmp_path, form):
 
 
 @pytest.mark.parametrize(
-    'start, stop',
-    [(0, 5), (3, 7), (65_530, 65_540), (65_536, 131_072), (70_000, None)],
+  'start, stop',
+  [(0, 5), (3, 7), (65_530, 65_540), (65_536, 131_072), (70_000, None)],
 )
 def test_start_and_stop_count_characters(tmp_path, start, stop):
   source = write(tmp_path, 'plain', LONG.encode())
@@ -129,7 +129,7 @@ def test_what_may_not_be_opened_is_not_called_damaged(tmp_path, monkeypatch):
 
   monkeypatch.setattr(pathlib.Path, 'open', refuse)
   with pytest.raises(
-      DatasetError, match='cannot be opened: Permission denied.*may read'
+    DatasetError, match='cannot be opened: Permission denied.*may read'
   ):
     list(text_files.blocks(source))
 
@@ -142,7 +142,7 @@ def test_another_encoding_is_named_with_the_bytes(tmp_path, form, encoding):
   state = 'not UTF-8' if form == 'plain' else 'damaged or not UTF-8.*unpack'
   name = {'latin-1': 'LATIN1', 'utf-16': 'UTF-16'}[encoding]
   with pytest.raises(
-      DatasetError, match=rf'is {state}.*iconv -f {name} '
+    DatasetError, match=rf'is {state}.*iconv -f {name} '
   ) as error:
     list(text_files.blocks(source))
   assert str(source) in str(error.value)
@@ -180,5 +180,5 @@ def test_contents_are_a_few_names(tmp_path):
   for number in range(12):
     (tmp_path / f'{number:02}').touch()
   assert text_files.contents(tmp_path) == (
-      '00, 01, 02, 03, 04, 05, 06, 07, ...'
+    '00, 01, 02, 03, 04, 05, 06, 07, ...'
   )

@@ -46,8 +46,8 @@ class Config:
 
 
 PRESETS = {
-    'quick': {},
-    'paper': {'learning_rate': 1, 'core': {'mem_slots': 8, 'key_size': 2}},
+  'quick': {},
+  'paper': {'learning_rate': 1, 'core': {'mem_slots': 8, 'key_size': 2}},
 }
 
 
@@ -63,8 +63,12 @@ def start(*arguments, train=None, presets=None):
   # Definitions of flags are undone, too.
   with flagsaver.flagsaver(), pytest.raises(SystemExit) as end:
     command_line.main(
-        recording, Config, presets or PRESETS,
-        experiment='toy', preset='quick', argv=['train.py', *arguments],
+      recording,
+      Config,
+      presets or PRESETS,
+      experiment='toy',
+      preset='quick',
+      argv=['train.py', *arguments],
     )
   return end.value.code or 0, calls
 
@@ -90,12 +94,12 @@ def test_default_preset_and_workdir(tmp_path):
 
 
 @pytest.mark.parametrize(
-    'arguments',
-    [
-        ['--preset=paper', '--config.core.mem_slots=16'],
-        ['--config.core.mem_slots=16', '--preset=paper'],
-        ['--config.core.mem_slots', '16', '--preset', 'paper'],
-    ],
+  'arguments',
+  [
+    ['--preset=paper', '--config.core.mem_slots=16'],
+    ['--config.core.mem_slots=16', '--preset=paper'],
+    ['--config.core.mem_slots', '16', '--preset', 'paper'],
+  ],
 )
 def test_overrides_go_on_top_of_the_preset_in_any_order(arguments):
   _, [(config, workdir)] = start(*arguments)
@@ -112,13 +116,16 @@ def test_a_flag_file_may_hold_the_preset(tmp_path):
 
 def test_types_of_fields():
   _, [(config, _)] = start(
-      '--config.learning_rate=2', '--noconfig.clip', '--config.core.key_size=6',
-      '--config.core.sizes=7,11', '--config.core.gate_style=memory',
+    '--config.learning_rate=2',
+    '--noconfig.clip',
+    '--config.core.key_size=6',
+    '--config.core.sizes=7,11',
+    '--config.core.gate_style=memory',
   )
   assert config == Config(
-      learning_rate=2.0,
-      clip=False,
-      core=Core(key_size=6, sizes=(7, 11), gate_style='memory'),
+    learning_rate=2.0,
+    clip=False,
+    core=Core(key_size=6, sizes=(7, 11), gate_style='memory'),
   )
 
 
@@ -130,48 +137,47 @@ def test_starts_do_not_share_their_configuration():
 
 
 @pytest.mark.parametrize(
-    ('argument', 'sentence'),
-    [
-        (
-            '--preset=papre',
-            "There is no preset 'papre'. Did you mean paper? "
-            'Presets: quick, paper.',
-        ),
-        (
-            '--config.core.mem_slot=8',
-            'There is no field config.core.mem_slot. Did you mean '
-            'core.mem_slots? --print_config shows all fields.',
-        ),
-        (
-            '--config.core=8',
-            'There is no field config.core. --print_config shows all fields.',
-        ),
-        (
-            '--config.core.mem_slots=many',
-            "--config.core.mem_slots takes int, such as 4; got 'many'.",
-        ),
-        (
-            '--config.core.key_size=1.5',
-            "--config.core.key_size takes int; got '1.5'.",
-        ),
-        (
-            '--config.core.mem_slots=0',
-            'mem_slots must be positive, got 0.',
-        ),
-        (
-            '--wrokdir=x',
-            "Unknown command line flag 'wrokdir'. Did you mean: workdir ?",
-        ),
-        ('quick', "Every argument is a flag, as in --workdir=x; got 'quick'."),
-        (
-            '--num_processes=2',
-            'A job of several processes needs --coordinator_address, '
-            '--process_id too.',
-        ),
-    ],
+  ('argument', 'sentence'),
+  [
+    (
+      '--preset=papre',
+      "There is no preset 'papre'. Did you mean paper? Presets: quick, paper.",
+    ),
+    (
+      '--config.core.mem_slot=8',
+      'There is no field config.core.mem_slot. Did you mean '
+      'core.mem_slots? --print_config shows all fields.',
+    ),
+    (
+      '--config.core=8',
+      'There is no field config.core. --print_config shows all fields.',
+    ),
+    (
+      '--config.core.mem_slots=many',
+      "--config.core.mem_slots takes int, such as 4; got 'many'.",
+    ),
+    (
+      '--config.core.key_size=1.5',
+      "--config.core.key_size takes int; got '1.5'.",
+    ),
+    (
+      '--config.core.mem_slots=0',
+      'mem_slots must be positive, got 0.',
+    ),
+    (
+      '--wrokdir=x',
+      "Unknown command line flag 'wrokdir'. Did you mean: workdir ?",
+    ),
+    ('quick', "Every argument is a flag, as in --workdir=x; got 'quick'."),
+    (
+      '--num_processes=2',
+      'A job of several processes needs --coordinator_address, '
+      '--process_id too.',
+    ),
+  ],
 )
 def test_what_makes_no_sense_is_refused_in_a_sentence(
-    tmp_path, capsys, argument, sentence
+  tmp_path, capsys, argument, sentence
 ):
   code, calls = start(argument)
   assert code == 77
@@ -181,20 +187,20 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(
 
 
 @pytest.mark.parametrize(
-    ('preset', 'sentence'),
-    [
-        (
-            {'core': {'mem_slot': 8}},
-            "Preset 'quick' sets core.mem_slot, which does not exist. Did you "
-            'mean core.mem_slots?',
-        ),
-        (
-            {'core': {'mem_slots': 8.0}},
-            "Preset 'quick' sets core.mem_slots to 8.0; it takes int.",
-        ),
-        ({'clip': 1}, "Preset 'quick' sets clip to 1; it takes bool."),
-        ({'core': 3}, "Preset 'quick' sets core to 3; it takes Core."),
-    ],
+  ('preset', 'sentence'),
+  [
+    (
+      {'core': {'mem_slot': 8}},
+      "Preset 'quick' sets core.mem_slot, which does not exist. Did you "
+      'mean core.mem_slots?',
+    ),
+    (
+      {'core': {'mem_slots': 8.0}},
+      "Preset 'quick' sets core.mem_slots to 8.0; it takes int.",
+    ),
+    ({'clip': 1}, "Preset 'quick' sets clip to 1; it takes bool."),
+    ({'core': 3}, "Preset 'quick' sets core to 3; it takes Core."),
+  ],
 )
 def test_a_preset_that_makes_no_sense_is_refused(capsys, preset, sentence):
   code, calls = start(presets={'quick': preset})
@@ -208,17 +214,19 @@ def test_print_config_prints_json_and_does_nothing(tmp_path, capsys):
   assert code == 0
   assert calls == []
   assert json.loads(capsys.readouterr().out) == {
-      'experiment': 'toy',
-      'preset': 'paper',
-      'config': {
-          'learning_rate': 1,
-          'num_steps': 100,
-          'clip': False,
-          'core': {
-              'mem_slots': 8, 'gate_style': 'unit', 'key_size': 2,
-              'sizes': [3, 5],
-          },
+    'experiment': 'toy',
+    'preset': 'paper',
+    'config': {
+      'learning_rate': 1,
+      'num_steps': 100,
+      'clip': False,
+      'core': {
+        'mem_slots': 8,
+        'gate_style': 'unit',
+        'key_size': 2,
+        'sizes': [3, 5],
       },
+    },
   }
   assert list(tmp_path.iterdir()) == []
 
@@ -244,23 +252,25 @@ def test_another_configuration_is_refused_with_the_difference(tmp_path, capsys):
   start_and_save('--workdir=mine')
   before = (tmp_path / 'mine' / 'config.json').read_text()
   code, calls = start(
-      '--workdir=mine', '--config.core.sizes=3,7', '--config.num_steps=200',
-      '--config.learning_rate=0.5',
+    '--workdir=mine',
+    '--config.core.sizes=3,7',
+    '--config.num_steps=200',
+    '--config.learning_rate=0.5',
   )
   assert code == 77
   assert calls == []
   assert capsys.readouterr().err.splitlines()[1:] == [
-      '  config.core.sizes: [3, 5] there, [3, 7] now',
-      '  config.learning_rate: 0.001 there, 0.5 now',
+    '  config.core.sizes: [3, 5] there, [3, 7] now',
+    '  config.learning_rate: 0.001 there, 0.5 now',
   ]
   assert (tmp_path / 'mine' / 'config.json').read_text() == before
 
 
 @pytest.mark.parametrize(
-    'content', ['{"config": {', '[]', '{}', '{"config": 3}']
+  'content', ['{"config": {', '[]', '{}', '{"config": 3}']
 )
 def test_an_unreadable_saved_configuration_is_refused(
-    tmp_path, capsys, content
+  tmp_path, capsys, content
 ):
   start_and_save('--workdir=mine')
   (tmp_path / 'mine' / 'config.json').write_text(content)
@@ -291,8 +301,8 @@ def test_checkpoints_of_unknown_origin_are_refused(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ('error', 'code'),
-    [(Preempted, 75), (Diverged, 76), (ConfigurationError, 77)],
+  ('error', 'code'),
+  [(Preempted, 75), (Diverged, 76), (ConfigurationError, 77)],
 )
 def test_exit_codes(capsys, error, code):
   def stop():
@@ -334,13 +344,17 @@ def test_any_other_error_is_a_crash():
 
   with pytest.raises(ZeroDivisionError), flagsaver.flagsaver():
     command_line.main(
-        lambda config, workdir: crash(), Config, PRESETS,
-        experiment='toy', preset='quick', argv=['train.py'],
+      lambda config, workdir: crash(),
+      Config,
+      PRESETS,
+      experiment='toy',
+      preset='quick',
+      argv=['train.py'],
     )
 
 
 def test_a_configuration_that_cannot_be_saved_ends_a_process_of_several(
-    monkeypatch
+  monkeypatch,
 ):
   def save(workdir, text):
     raise OSError('The disk is full.')
@@ -375,9 +389,12 @@ def run_page(tmp_path, *arguments):
   (tmp_path / 'page.py').write_text(PAGE)
   environment = os.environ | {'XLA_FLAGS': '', 'PYTHONPATH': str(ROOT)}
   return subprocess.run(
-      [sys.executable, 'page.py', *arguments],
-      capture_output=True, text=True, env=environment, cwd=tmp_path,
-      timeout=300,
+    [sys.executable, 'page.py', *arguments],
+    capture_output=True,
+    text=True,
+    env=environment,
+    cwd=tmp_path,
+    timeout=300,
   )
 
 
@@ -413,12 +430,12 @@ command_line.main(
 @pytest.mark.slow
 @pytest.mark.multiprocess
 @pytest.mark.parametrize(
-    ('wrong_for', 'first'),
-    [
-        # Nobody meets it at an orderly end.
-        ('one', (0, 'The other is gone.\n')),
-        ('both', (77, 'page: Wrong here.\n')),
-    ],
+  ('wrong_for', 'first'),
+  [
+    # Nobody meets it at an orderly end.
+    ('one', (0, 'The other is gone.\n')),
+    ('both', (77, 'page: Wrong here.\n')),
+  ],
 )
 def test_what_is_wrong_ends_a_process_of_several(tmp_path, wrong_for, first):
   ended = jobs.run(['-c', WRONG], [[tmp_path, wrong_for]] * 2, devices=1)
@@ -430,24 +447,24 @@ def test_what_is_wrong_ends_a_process_of_several(tmp_path, wrong_for, first):
 
 
 @pytest.mark.parametrize(
-    ('quota', 'cores'),
-    [
-        ('max 100000', 13),
-        ('350000 100000', 3),
-        ('50000 100000', 1),
-        ('9900000 100000', 13),
-        (None, 13),
-    ],
+  ('quota', 'cores'),
+  [
+    ('max 100000', 13),
+    ('350000 100000', 3),
+    ('50000 100000', 1),
+    ('9900000 100000', 13),
+    (None, 13),
+  ],
 )
 def test_cores_are_those_of_the_mask_and_the_quota(
-    tmp_path, monkeypatch, quota, cores
+  tmp_path, monkeypatch, quota, cores
 ):
   path = tmp_path / 'cpu.max'
   if quota is not None:
     path.write_text(quota + '\n')
   monkeypatch.setattr(command_line, '_CPU_QUOTA', path)
   monkeypatch.setattr(
-      os, 'sched_getaffinity', lambda process: set(range(13)), raising=False
+    os, 'sched_getaffinity', lambda process: set(range(13)), raising=False
   )
   assert command_line._cores() == cores
 

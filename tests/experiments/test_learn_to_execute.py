@@ -35,15 +35,17 @@ def test_presets_are_valid(preset):
 def test_sweep_is_plain_data():
   tree = ast.parse(pathlib.Path(sweep.__file__).read_text())
   assert not [
-      node for node in ast.walk(tree)
-      if isinstance(node, ast.Import | ast.ImportFrom)
+    node
+    for node in ast.walk(tree)
+    if isinstance(node, ast.Import | ast.ImportFrom)
   ]
   assert ast.literal_eval(repr(sweep.PRESETS)) == sweep.PRESETS
 
 
 def test_table_1_is_six_tasks_by_all_sizes_of_appendix_a2():
-  runs = [sweep.PRESETS[run['preset']] for run in
-          sweep.SWEEPS['table_1'].values()]
+  runs = [
+    sweep.PRESETS[run['preset']] for run in sweep.SWEEPS['table_1'].values()
+  ]
   assert len(runs) == 6 * (8 + 2 + 8 + 3)
   for run in runs:
     core, is_memory = run['core'], run['task'] in sweep.MEMORIZATION
@@ -58,19 +60,24 @@ def test_table_1_is_six_tasks_by_all_sizes_of_appendix_a2():
     if core['name'] == 'dnc':
       assert core['controller'] == ('feed_forward' if is_memory else 'lstm')
   assert {run['task'] for run in runs} == set(analysis.TABLE_1)
-  hard = [sweep.PRESETS[run['preset']] for run in
-          sweep.SWEEPS['figure_8_hard'].values()]
+  hard = [
+    sweep.PRESETS[run['preset']]
+    for run in sweep.SWEEPS['figure_8_hard'].values()
+  ]
   assert len(hard) == 3 * 21
   assert {(run['max_length'], run['max_nesting']) for run in hard} == {(6, 3)}
 
 
-@pytest.mark.parametrize('preset, core', [
+@pytest.mark.parametrize(
+  'preset, core',
+  [
     ('program_lstm_1024', 12_959_744),
     ('program_lstm_2048', 51_085_312),
     ('program_rmc_4_slots_4_heads_1024', 344_324),
     ('program_rmc_2_slots_2_heads_2048', 5_309_444),
     ('program_entnet_4_cells_1024', 1_236_992),
-])
+  ],
+)
 def test_parameters_of_the_cores_at_full_size(preset, core):
   config = config_of(preset)
   state = jax.eval_shape(train.make_functions(config).init)
@@ -88,17 +95,17 @@ def test_parameters_of_the_cores_at_full_size(preset, core):
 
 def short(**fields):
   fields = {
-      'task': 'program',
-      'max_length': 2,
-      'max_nesting': 2,
-      'hidden_sizes': (7,),
-      'num_steps': 6,
-      'updates_per_call': 2,
-      'batch_size': 8,
-      'eval_examples': 37,  # divides by nothing
-      'log_every': 2,
-      'eval_every': 4,
-      'checkpoint_every': 4,
+    'task': 'program',
+    'max_length': 2,
+    'max_nesting': 2,
+    'hidden_sizes': (7,),
+    'num_steps': 6,
+    'updates_per_call': 2,
+    'batch_size': 8,
+    'eval_examples': 37,  # divides by nothing
+    'log_every': 2,
+    'eval_every': 4,
+    'checkpoint_every': 4,
   } | fields
   config = config_of('quick', **fields)
   config.core = dataclasses.replace(config.core, head_size=3, mem_slots=2)
@@ -107,7 +114,7 @@ def short(**fields):
 
 def save_config(config, workdir):
   configuration.save(
-      workdir, configuration.to_json('learn_to_execute', 'quick', config)
+    workdir, configuration.to_json('learn_to_execute', 'quick', config)
   )
 
 
@@ -133,9 +140,10 @@ def test_a_short_run_leaves_what_a_person_looks_at(run):
   assert (workdir / analysis.CURVES).read_bytes().startswith(b'\x89PNG')
   samples = (workdir / analysis.SAMPLES).read_text()
   assert samples.count('answer') >= 8
-  assert json.loads((workdir / 'config.json').read_text())['config'][
-      'max_nesting'
-  ] == config.max_nesting
+  assert (
+    json.loads((workdir / 'config.json').read_text())['config']['max_nesting']
+    == config.max_nesting
+  )
 
 
 def test_evaluation_is_what_a_loop_over_the_characters_counts(run):
@@ -187,10 +195,10 @@ def test_training_and_evaluation_feed_the_decoder_each_in_its_way():
 @pytest.mark.parametrize('curriculum', ['mix', 'naive', 'combine'])
 def test_a_run_that_was_stopped_goes_on_to_the_same_curve(tmp_path, curriculum):
   fields = {
-      'curriculum': curriculum,
-      'curriculum_window': 2,
-      'curriculum_threshold': 10.0,  # every second update is a new level
-      'num_steps': 12,
+    'curriculum': curriculum,
+    'curriculum_window': 2,
+    'curriculum_threshold': 10.0,  # every second update is a new level
+    'num_steps': 12,
   }
   config = short(**fields)
   whole, parts = tmp_path / 'whole', tmp_path / 'parts'
@@ -207,8 +215,8 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_curve(tmp_path, curriculum):
     for name in ('loss', 'accuracy', 'gradient_norm', 'curriculum_length'):
       assert got[step][name] == metrics[name], (step, name)
   levels = [
-      (metrics['curriculum_length'], metrics['curriculum_nesting'])
-      for _, metrics in sorted(expected.items())
+    (metrics['curriculum_length'], metrics['curriculum_nesting'])
+    for _, metrics in sorted(expected.items())
   ]
   if curriculum == 'mix':
     assert len(set(levels)) == 1
@@ -227,7 +235,7 @@ def test_the_first_update_counts_the_characters_of_its_batch():
   task, curriculum = train.make_task(config), train.make_curriculum(config)
   train_key = jax.random.split(jax.random.key(config.seed), 5)[2]
   keys = jax.vmap(jax.random.fold_in, (None, 0))(
-      jax.random.fold_in(train_key, 0), jnp.arange(config.batch_size)
+    jax.random.fold_in(train_key, 0), jnp.arange(config.batch_size)
   )
 
   def draw(key):
@@ -256,14 +264,16 @@ def test_the_first_update_counts_the_characters_of_its_batch():
 def test_no_number_of_devices_changes_a_run(num_devices, monkeypatch):
   """Compared with the four that tests have, through two levels."""
   config = short(
-      updates_per_call=2, curriculum='combine', curriculum_window=2,
-      curriculum_threshold=10.0,
+    updates_per_call=2,
+    curriculum='combine',
+    curriculum_window=2,
+    curriculum_threshold=10.0,
   )
 
   def run(devices):
-    monkeypatch.setattr(training, 'make_update', functools.partial(
-        make_update, devices=devices
-    ))
+    monkeypatch.setattr(
+      training, 'make_update', functools.partial(make_update, devices=devices)
+    )
     functions = train.make_functions(config)
     state = parallel.place_state(functions.init(), devices)
     history = []
@@ -283,7 +293,9 @@ def test_no_number_of_devices_changes_a_run(num_devices, monkeypatch):
     np.testing.assert_allclose(here['loss'][0], there['loss'][0], rtol=1e-4)
 
 
-@pytest.mark.parametrize('fields, message', [
+@pytest.mark.parametrize(
+  'fields, message',
+  [
     ({'max_length': 0}, 'max_length must be an integer of at least 1. Got: 0'),
     ({'max_nesting': 0}, 'max_nesting must be .* at least 1. Got: 0'),
     ({'task': 'sorting'}, "task must be one of .*addition.* 'sorting'"),
@@ -296,10 +308,11 @@ def test_no_number_of_devices_changes_a_run(num_devices, monkeypatch):
     ({'hidden_sizes': (7, 0)}, r'hidden_sizes\[1\] must be >= 1. Got: 0'),
     ({'curriculum_window': 1}, 'curriculum: window must be at least 2'),
     (
-        {'tokens': 'words', 'num_integers': 10**9},
-        'num_integers must be at most 10000000',
+      {'tokens': 'words', 'num_integers': 10**9},
+      'num_integers must be at most 10000000',
     ),
-])
+  ],
+)
 def test_settings_that_make_no_sense_are_named(fields, message):
   with pytest.raises(configuration.ConfigurationError, match=message):
     configuration.validate(config_of('quick', **fields))
@@ -307,8 +320,8 @@ def test_settings_that_make_no_sense_are_named(fields, message):
 
 def lines_of(*accuracies):
   return [
-      {'step': i, 'eval': {'accuracy': accuracy, 'wholly_right': accuracy / 2}}
-      for i, accuracy in enumerate(accuracies)
+    {'step': i, 'eval': {'accuracy': accuracy, 'wholly_right': accuracy / 2}}
+    for i, accuracy in enumerate(accuracies)
   ]
 
 
@@ -320,7 +333,7 @@ def test_score_is_best_and_last():
 
 
 def test_the_table_has_the_strongest_run_beside_the_papers(
-    tmp_path, monkeypatch
+  tmp_path, monkeypatch
 ):
   shown, strongest = [], analysis.strongest
 
@@ -336,56 +349,56 @@ def test_the_table_has_the_strongest_run_beside_the_papers(
     workdir = tmp_path / name
     workdir.mkdir()
     (workdir / 'config.json').write_text(
-        json.dumps({
-            'experiment': 'learn_to_execute',
-            'config': dataclasses.asdict(config),
-        })
+      json.dumps(
+        {
+          'experiment': 'learn_to_execute',
+          'config': dataclasses.asdict(config),
+        }
+      )
     )
     (workdir / 'metrics.jsonl').write_text(
-        ''.join(json.dumps(line) + '\n' for line in lines_of(*accuracies))
+      ''.join(json.dumps(line) + '\n' for line in lines_of(*accuracies))
     )
     return workdir
 
   workdirs = [
-      write('a', [0.5, 0.25], 'relational_memory', task='addition'),
-      write('b', [0.125, 0.9955], 'relational_memory', task='addition'),
-      write('c', [0.6], 'dnc', task='addition'),
-      write('d', [0.7], 'dnc', task='reverse', max_nesting=1),
+    write('a', [0.5, 0.25], 'relational_memory', task='addition'),
+    write('b', [0.125, 0.9955], 'relational_memory', task='addition'),
+    write('c', [0.6], 'dnc', task='addition'),
+    write('d', [0.7], 'dnc', task='reverse', max_nesting=1),
   ]
   text = analysis.report(*workdirs)
   assert text.splitlines() == [
-      'a: RMC on addition, length 2, nesting 2: 25.0% of the characters right, '
-      'best 50.0% (not solved: 99%); 12.5% of the answers wholly, best 25.0%',
-      'b: RMC on addition, length 2, nesting 2: 99.6% of the characters right, '
-      'best 99.6% (solved: 99%); 49.8% of the answers wholly, best 49.8%',
-      'c: DNC on addition, length 2, nesting 2: 60.0% of the characters right, '
-      'best 60.0% (not solved: 99%); 30.0% of the answers wholly, best 30.0%',
-      'd: DNC on reverse, length 2: 70.0% of the characters right, '
-      'best 70.0% (not solved: 99%); 35.0% of the answers wholly, best 35.0%',
-      '',
-      'best, % of characters  addition, length 2, nesting 2  '
-      'reverse, length 2',
-      'DNC                    60.0 (paper 99.4)              '
-      '70.0 (paper 100.0)',
-      'RMC                    99.6 (paper 99.9)              unmeasured',
-      '',
-      f'curves: {tmp_path / analysis.CURVES}',
+    'a: RMC on addition, length 2, nesting 2: 25.0% of the characters right, '
+    'best 50.0% (not solved: 99%); 12.5% of the answers wholly, best 25.0%',
+    'b: RMC on addition, length 2, nesting 2: 99.6% of the characters right, '
+    'best 99.6% (solved: 99%); 49.8% of the answers wholly, best 49.8%',
+    'c: DNC on addition, length 2, nesting 2: 60.0% of the characters right, '
+    'best 60.0% (not solved: 99%); 30.0% of the answers wholly, best 30.0%',
+    'd: DNC on reverse, length 2: 70.0% of the characters right, '
+    'best 70.0% (not solved: 99%); 35.0% of the answers wholly, best 35.0%',
+    '',
+    'best, % of characters  addition, length 2, nesting 2  reverse, length 2',
+    'DNC                    60.0 (paper 99.4)              70.0 (paper 100.0)',
+    'RMC                    99.6 (paper 99.9)              unmeasured',
+    '',
+    f'curves: {tmp_path / analysis.CURVES}',
   ]
   figure = (tmp_path / analysis.CURVES).read_bytes()
   assert figure.startswith(b'\x89PNG')
   # What the figure shows is the strongest of each core, however many there are.
   assert {
-      problem: {family: run.workdir.name for family, run in by_family.items()}
-      for problem, by_family in shown[0].items()
+    problem: {family: run.workdir.name for family, run in by_family.items()}
+    for problem, by_family in shown[0].items()
   } == {
-      'addition, length 2, nesting 2': {'DNC': 'c', 'RMC': 'b'},
-      'reverse, length 2': {'DNC': 'd'},
+    'addition, length 2, nesting 2': {'DNC': 'c', 'RMC': 'b'},
+    'reverse, length 2': {'DNC': 'd'},
   }
 
 
 def test_a_run_of_another_experiment_is_said(tmp_path, capsys):
   (tmp_path / 'config.json').write_text(
-      json.dumps({'experiment': 'nth_farthest', 'config': {}})
+    json.dumps({'experiment': 'nth_farthest', 'config': {}})
   )
   assert analysis.main([str(tmp_path)]) == 77
   assert 'is a run of nth_farthest' in capsys.readouterr().err

@@ -32,14 +32,16 @@ def test_sweep_is_plain_data():
 
 def test_the_quick_table_is_all_cores_on_one_task_and_ours_on_all():
   runs = [
-      sweep.PRESETS[run['preset']]
-      for run in sweep.SWEEPS['quick_table'].values()
+    sweep.PRESETS[run['preset']] for run in sweep.SWEEPS['quick_table'].values()
   ]
+  assert {run['core']['name'] for run in runs if run['task'] == 'reverse'} == {
+    'relational_memory',
+    'lstm',
+    'lstm_bank',
+    'dnc',
+  }
   assert {
-      run['core']['name'] for run in runs if run['task'] == 'reverse'
-  } == {'relational_memory', 'lstm', 'lstm_bank', 'dnc'}
-  assert {
-      run['task'] for run in runs if run['core']['name'] == 'relational_memory'
+    run['task'] for run in runs if run['core']['name'] == 'relational_memory'
   } == {'copy', 'reverse', 'double'}
   # What differs is the task and the core.
   for run in runs:
@@ -53,21 +55,30 @@ def test_table_1_has_all_sizes_on_three_tasks():
 
 def test_a_task_that_is_no_memorization_is_refused():
   with pytest.raises(
-      configuration.ConfigurationError,
-      match="task must be one of copy, reverse, double.*'addition'",
+    configuration.ConfigurationError,
+    match="task must be one of copy, reverse, double.*'addition'",
   ):
     configuration.validate(config_of('quick', task='addition'))
 
 
-@pytest.mark.parametrize('module, flags, code, expected', [
-    ('train', ['--preset=quick_double', '--print_config'], 0,
-     '"task": "double"'),
+@pytest.mark.parametrize(
+  'module, flags, code, expected',
+  [
+    (
+      'train',
+      ['--preset=quick_double', '--print_config'],
+      0,
+      '"task": "double"',
+    ),
     ('analysis', [], 77, 'experiments.memorization.analysis runs/'),
-])
+  ],
+)
 def test_both_programs_start(module, flags, code, expected):
   run = subprocess.run(
-      [sys.executable, '-m', f'experiments.memorization.{module}', *flags],
-      capture_output=True, text=True, check=False,
+    [sys.executable, '-m', f'experiments.memorization.{module}', *flags],
+    capture_output=True,
+    text=True,
+    check=False,
   )
   assert run.returncode == code
   assert expected in run.stdout + run.stderr

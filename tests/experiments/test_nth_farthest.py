@@ -31,8 +31,9 @@ def test_presets_are_valid(preset):
 def test_sweep_is_plain_data():
   tree = ast.parse(pathlib.Path(sweep.__file__).read_text())
   imported = [
-      node for node in ast.walk(tree)
-      if isinstance(node, ast.Import | ast.ImportFrom)
+    node
+    for node in ast.walk(tree)
+    if isinstance(node, ast.Import | ast.ImportFrom)
   ]
   assert not imported
   assert ast.literal_eval(repr(sweep.PRESETS)) == sweep.PRESETS
@@ -40,9 +41,9 @@ def test_sweep_is_plain_data():
 
 def test_the_grid_is_the_papers():
   grid = [
-      preset['core']
-      for name, preset in sweep.PRESETS.items()
-      if '_slots_' in name
+    preset['core']
+    for name, preset in sweep.PRESETS.items()
+    if '_slots_' in name
   ]
   assert len(grid) == 3 * 3 * 2 * 2
   for core in grid:
@@ -53,19 +54,22 @@ def test_the_grid_is_the_papers():
   assert {core['gate_style'] for core in grid} == {'unit', 'memory'}
 
 
-@pytest.mark.parametrize('preset, core, read_out', [
+@pytest.mark.parametrize(
+  'preset, core, read_out',
+  [
     ('paper', 605_184, 723_976),
     # Too large for most machines: what reading the flag wrong comes to.
     ('authors_as_shipped', 1_208_573_952, None),
-])
+  ],
+)
 def test_parameters_at_full_size(preset, core, read_out):
   config = config_of(preset)
   network = hk.transform(lambda x: train.make_model(config)(x))
   features = config.num_features + 3 * config.num_objects
   params = jax.eval_shape(
-      network.init,
-      jax.random.key(0),
-      jax.ShapeDtypeStruct((1, config.num_objects, features), np.float32),
+    network.init,
+    jax.random.key(0),
+    jax.ShapeDtypeStruct((1, config.num_objects, features), np.float32),
   )
   counts = {'relational_memory': 0, 'sequence_classifier': 0}
   for path, module in params.items():
@@ -78,21 +82,21 @@ def test_parameters_at_full_size(preset, core, read_out):
 
 def short(preset, **fields):
   return config_of(
-      preset,
-      num_steps=6,
-      updates_per_call=2,
-      batch_size=8,
-      eval_examples=37,  # divides by nothing
-      log_every=2,
-      eval_every=4,
-      checkpoint_every=4,
-      **fields,
+    preset,
+    num_steps=6,
+    updates_per_call=2,
+    batch_size=8,
+    eval_examples=37,  # divides by nothing
+    log_every=2,
+    eval_every=4,
+    checkpoint_every=4,
+    **fields,
   )
 
 
 def save_config(config, workdir):
   configuration.save(
-      workdir, configuration.to_json('nth_farthest', 'quick', config)
+    workdir, configuration.to_json('nth_farthest', 'quick', config)
   )
 
 
@@ -126,12 +130,18 @@ def test_recorded_attention_has_the_three_sequences_of_figure_3(run):
   data = np.load(workdir / analysis.ATTENTION_DATA)
   steps, slots = config.num_objects, config.core.mem_slots
   assert data['attention'].shape == (
-      3, steps, 1, config.core.num_heads, slots, slots + 1
+    3,
+    steps,
+    1,
+    config.core.num_heads,
+    slots,
+    slots + 1,
   )
   # Rows of a softmax, each weight rounded to 6e-8.
   np.testing.assert_allclose(data['attention'].sum(-1), 1.0, atol=1e-5)
-  shown = [list(row).index(m) for row, m in zip(data['labels'], data['m'],
-                                                strict=True)]
+  shown = [
+    list(row).index(m) for row, m in zip(data['labels'], data['m'], strict=True)
+  ]
   assert shown == [steps - 1, 0, (steps - 1) // 2]
 
 
@@ -161,9 +171,9 @@ def test_an_lstm_runs_and_has_no_attention(run, tmp_path):
 
 def test_score_and_plateau():
   records = [
-      {'step': 1, 'eval': {'accuracy': 0.95}},
-      {'step': 2, 'eval': {'accuracy': 0.85}},
-      {'step': 3, 'train': {'accuracy': 1.0}},
+    {'step': 1, 'eval': {'accuracy': 0.95}},
+    {'step': 2, 'eval': {'accuracy': 0.85}},
+    {'step': 3, 'train': {'accuracy': 1.0}},
   ]
   assert analysis.score(records) == 0.85
   assert analysis.plateau(8) == pytest.approx(0.25)
@@ -172,10 +182,13 @@ def test_score_and_plateau():
     analysis.score(records[2:])
 
 
-@pytest.mark.parametrize('fields, message', [
+@pytest.mark.parametrize(
+  'fields, message',
+  [
     ({'num_objects': 0}, 'num_objects must be >= 1. Got: 0'),
     ({'order': 'furthest'}, "order must be one of farthest, nearest.*'furth"),
-])
+  ],
+)
 def test_settings_that_make_no_sense_are_named(fields, message):
   with pytest.raises(configuration.ConfigurationError, match=message):
     configuration.validate(config_of('quick', **fields))

@@ -22,10 +22,10 @@ def run(workdir, *faults, flags=(), devices=1):
     Exit code and output of each.
   """
   return jobs.run(
-      PROGRAM,
-      [[workdir, fault, *flags] for fault in faults],
-      devices=devices,
-      timeout=_LONGEST,
+    PROGRAM,
+    [[workdir, fault, *flags] for fault in faults],
+    devices=devices,
+    timeout=_LONGEST,
   )
 
 
@@ -82,9 +82,9 @@ def digests(workdir, step=30):
 def steps_saved(workdir):
   """The steps of which there is a checkpoint, in order."""
   return sorted(
-      int(path.name)
-      for path in (workdir / 'checkpoints').iterdir()
-      if path.name.isdigit()
+    int(path.name)
+    for path in (workdir / 'checkpoints').iterdir()
+    if path.name.isdigit()
   )
 
 

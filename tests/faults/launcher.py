@@ -43,10 +43,10 @@ def main(grace, attempts, *arguments):
     ]  # fmt: skip
 
   supervisor = processes.Supervisor(
-      [processes.Task('', commands)],
-      slots=1,
-      max_restarts=1,
-      grace=float(grace),
+    [processes.Task('', commands)],
+    slots=1,
+    max_restarts=1,
+    grace=float(grace),
   )
   (code,) = supervisor.run().values()
   return code

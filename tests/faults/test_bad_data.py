@@ -9,7 +9,7 @@ from tests.training.test_loop import metrics_of
 @pytest.mark.slow
 @pytest.mark.multiprocess
 def test_it_ends_the_job_with_the_readers_words_and_within_the_budget(
-    tmp_path, uninterrupted
+  tmp_path, uninterrupted
 ):
   code, out = drills.supervise(tmp_path, ['none', 'unreadable@25'])
   assert code == 1, out

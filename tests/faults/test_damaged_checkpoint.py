@@ -49,7 +49,7 @@ def assert_goes_on_from_10(whole, workdir, capsys, harmed):
 
 @pytest.mark.parametrize('harm', [flip_a_bit, truncate, delete])
 def test_a_harmed_file_never_makes_a_silent_difference(
-    tmp_path, whole, harm, capsys, caplog
+  tmp_path, whole, harm, capsys, caplog
 ):
   newest = whole[1] / 'checkpoints' / '20'
   files = [path for path in newest.rglob('*') if path.is_file()]
@@ -69,7 +69,7 @@ def test_a_harmed_file_never_makes_a_silent_difference(
 
 
 def test_an_empty_folder_of_a_higher_step_is_put_aside(
-    tmp_path, whole, capsys, caplog
+  tmp_path, whole, capsys, caplog
 ):
   workdir = tmp_path / 'run'
   shutil.copytree(whole[1], workdir)

@@ -11,7 +11,7 @@ from tests.training.test_loop import metrics_of
 @pytest.mark.multiprocess
 @pytest.mark.parametrize('rank', [0, 1])
 def test_the_survivor_leaves_in_seconds_and_the_launcher_starts_both(
-    tmp_path, uninterrupted, rank
+  tmp_path, uninterrupted, rank
 ):
   faults = ['none', 'none']
   faults[rank] = 'die@25'
@@ -29,7 +29,8 @@ def test_the_survivor_leaves_in_seconds_and_the_launcher_starts_both(
   assert metrics_of(tmp_path) == metrics_of(uninterrupted)
   # What came after the checkpoint was made twice, and is counted as such.
   assert drills.asked(tmp_path) == [
-      *range(26), *range(drills.resumed_at(out), 30)
+    *range(26),
+    *range(drills.resumed_at(out), 30),
   ]
   starts = goodput.read_ledger(tmp_path)
   total = goodput.summarize(starts)

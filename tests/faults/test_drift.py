@@ -19,7 +19,7 @@ def stopped(tmp_path_factory):
   """A run of 15 updates on four devices, made by the command line."""
   workdir = tmp_path_factory.mktemp('stopped') / 'run'
   ((code, said),) = drills.run(
-      workdir, 'none', flags=[PLAIN, '--config.num_steps=15'], devices=4
+    workdir, 'none', flags=[PLAIN, '--config.num_steps=15'], devices=4
   )
   assert code == 0, said
   return workdir
@@ -45,10 +45,10 @@ def final_params(workdir):
 @pytest.mark.slow
 @pytest.mark.multiprocess
 @pytest.mark.parametrize(
-    ('processes', 'devices'), [(1, 1), (1, 2), (1, 8), (2, 1)]
+  ('processes', 'devices'), [(1, 1), (1, 2), (1, 8), (2, 1)]
 )
 def test_on_other_devices_it_comes_to_nearly_the_same(
-    tmp_path, stopped, gone_on, processes, devices
+  tmp_path, stopped, gone_on, processes, devices
 ):
   workdir = tmp_path / 'run'
   shutil.copytree(stopped, workdir)
@@ -96,23 +96,23 @@ def test_another_configuration_is_refused_with_the_difference(stopped):
   assert code == 77, said
   told = [line.strip() for line in said.splitlines() if ' there, ' in line]
   assert told == [
-      'config.batch_size: 8 there, 16 now',
-      'config.optimizer: adam there, sgd now',
-      'config.outputs: 5 there, 7 now',
+    'config.batch_size: 8 there, 16 now',
+    'config.optimizer: adam there, sgd now',
+    'config.outputs: 5 there, 7 now',
   ]
   now = {path: path.stat().st_mtime_ns for path in stopped.rglob('*')}
   assert now == before
 
 
 @pytest.mark.parametrize(
-    ('changes', 'difference'),
-    [
-        ({'outputs': 7}, r'linear/w: float32\[3, 5\] in the .*\[3, 7\] here'),
-        ({'optimizer': 'sgd'}, 'opt_state/.* only in the checkpoint'),
-    ],
+  ('changes', 'difference'),
+  [
+    ({'outputs': 7}, r'linear/w: float32\[3, 5\] in the .*\[3, 7\] here'),
+    ({'optimizer': 'sgd'}, 'opt_state/.* only in the checkpoint'),
+  ],
 )
 def test_another_state_is_refused_whatever_the_configuration_says(
-    tmp_path, stopped, changes, difference
+  tmp_path, stopped, changes, difference
 ):
   shutil.copytree(stopped, tmp_path / 'run')
   with pytest.raises(StructureMismatch, match=difference) as refused:

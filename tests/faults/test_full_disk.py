@@ -14,15 +14,15 @@ BALLAST = 100_000  # 400 kB that no disk compresses.
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ('fault', 'error'),
-    [
-        ('small_disk', r'Saving step [23]0 .*disk full.*: step [12]0\.'),
-        ('full_disk', ''),  # Its output is on that disk too.
-    ],
-    ids=['no_room_for_a_checkpoint', 'no_room_for_a_byte'],
+  ('fault', 'error'),
+  [
+    ('small_disk', r'Saving step [23]0 .*disk full.*: step [12]0\.'),
+    ('full_disk', ''),  # Its output is on that disk too.
+  ],
+  ids=['no_room_for_a_checkpoint', 'no_room_for_a_byte'],
 )
 def test_it_ends_the_run_within_one_save_interval(
-    tmp_path, fault, error, capsys
+  tmp_path, fault, error, capsys
 ):
   workdir = tmp_path / 'full'
   ((code, said),) = drills.run(

@@ -22,10 +22,10 @@ def whole(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize('fault', trainer.SAVE_FAULTS)
 def test_the_last_whole_checkpoint_is_gone_on_from(
-    tmp_path, whole, fault, capsys
+  tmp_path, whole, fault, capsys
 ):
   ((code, said),) = drills.run(
-      tmp_path, f'{fault}@20', flags=[f'--config.ballast={BALLAST}'], devices=4
+    tmp_path, f'{fault}@20', flags=[f'--config.ballast={BALLAST}'], devices=4
   )
   assert code == -signal.SIGKILL, said
   checkpoints = tmp_path / 'checkpoints'

@@ -11,10 +11,10 @@ from tests.training.test_loop import bits
 from tests.training.test_loop import metrics_of
 
 FLAGS = [
-    '--config.checkpoint_every=1',
-    '--config.keep_checkpoints=100',
-    '--config.nonfinite.action=skip',
-    '--config.nonfinite.patience=3',
+  '--config.checkpoint_every=1',
+  '--config.keep_checkpoints=100',
+  '--config.nonfinite.action=skip',
+  '--config.nonfinite.patience=3',
 ]
 
 
@@ -37,7 +37,10 @@ def test_a_bad_update_is_left_out_everywhere_and_many_end_the_run(tmp_path):
     assert '3 calls in a row up to step 23' in said
   shares = [line['train']['nonfinite'] for line in metrics_of(tmp_path)]
   assert [step for step, share in enumerate(shares) if share] == [
-      12, 20, 21, 22
+    12,
+    20,
+    21,
+    22,
   ]
   states = states_saved(tmp_path)
   # None within a streak.

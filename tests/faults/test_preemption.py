@@ -18,8 +18,7 @@ def test_a_preempted_job_goes_on_bit_for_bit(tmp_path, uninterrupted):
   ended = drills.run(tmp_path, *faults)
   assert [code for code, _ in ended] == [75, 75], (faults, ended)
   (stopped,) = {
-      int(re.search(r'Stopped at step (\d+) of 30', said)[1])
-      for _, said in ended
+    int(re.search(r'Stopped at step (\d+) of 30', said)[1]) for _, said in ended
   }
   assert step < stopped < 30, faults
   assert drills.steps_saved(tmp_path)[-1] == stopped

@@ -8,9 +8,7 @@ from tests.training.test_loop import metrics_of
 
 @pytest.mark.slow
 @pytest.mark.multiprocess
-def test_it_is_noticed_before_the_next_save_and_undone(
-    tmp_path, uninterrupted
-):
+def test_it_is_noticed_before_the_next_save_and_undone(tmp_path, uninterrupted):
   code, out = drills.supervise(
       tmp_path, ['none', 'flip@22'], ['none', 'none'],
       flags=['--config.check_replicas_every=6'],
@@ -20,14 +18,16 @@ def test_it_is_noticed_before_the_next_save_and_undone(
   # Both processes name the leaf; Adam's averages have followed it by then.
   for rank in range(2):
     line = next(
-        line for line in out.splitlines()
-        if line.startswith(f'[{rank}] RuntimeError: The devices no longer')
+      line
+      for line in out.splitlines()
+      if line.startswith(f'[{rank}] RuntimeError: The devices no longer')
     )
     assert ".params['linear']['w']" in line
   # At the check of step 24, an update after the flip.
   assert drills.resumed_late(out), out
   assert drills.asked(tmp_path) == [
-      *range(24), *range(drills.resumed_at(out), 30)
+    *range(24),
+    *range(drills.resumed_at(out), 30),
   ]
   assert drills.digests(tmp_path) == drills.digests(uninterrupted)
   assert metrics_of(tmp_path) == metrics_of(uninterrupted)

@@ -12,14 +12,14 @@ SECONDS = 10  # Longer than compiling takes.
 @pytest.mark.slow
 @pytest.mark.multiprocess
 @pytest.mark.parametrize(
-    ('fault', 'killed'),
-    [
-        ('sleep', False),  # Its heartbeats go on; its watchdog ends it.
-        ('stop', True),  # Even its watchdog stands still.
-    ],
+  ('fault', 'killed'),
+  [
+    ('sleep', False),  # Its heartbeats go on; its watchdog ends it.
+    ('stop', True),  # Even its watchdog stands still.
+  ],
 )
 def test_the_watchdog_ends_the_job_and_the_launcher_starts_it_again(
-    tmp_path, uninterrupted, fault, killed
+  tmp_path, uninterrupted, fault, killed
 ):
   code, out = drills.supervise(
       tmp_path, ['none', f'{fault}@25'], ['none', 'none'],

@@ -47,7 +47,7 @@ class Config:
   keep_checkpoints: int = 3
   check_replicas_every: int = 1000
   nonfinite: NonfiniteConfig = dataclasses.field(
-      default_factory=NonfiniteConfig
+    default_factory=NonfiniteConfig
   )
 
 
@@ -56,17 +56,17 @@ def main(workdir, fault, *rest):
   flags = [argument for argument in rest if argument.startswith('--')]
   if job := rest[len(flags) :]:
     flags += [
-        f'--coordinator_address={job[0]}',
-        f'--num_processes={job[1]}',
-        f'--process_id={job[2]}',
+      f'--coordinator_address={job[0]}',
+      f'--num_processes={job[1]}',
+      f'--process_id={job[2]}',
     ]
   command_line.main(
-      functools.partial(train, fault=fault),
-      Config,
-      {'quick': {}},
-      experiment='toy',
-      preset='quick',
-      argv=['trainer', f'--workdir={workdir}', *flags],
+    functools.partial(train, fault=fault),
+    Config,
+    {'quick': {}},
+    experiment='toy',
+    preset='quick',
+    argv=['trainer', f'--workdir={workdir}', *flags],
   )
 
 
@@ -91,8 +91,9 @@ def train(config, workdir, fault='none'):
 
   def update(state, batch):
     flips = name == 'flip' and int(state.step) in steps
-    state, metrics = _update(config.optimizer, config.batch_size,
-                             config.dropout)(state, batch)
+    state, metrics = _update(
+      config.optimizer, config.batch_size, config.dropout
+    )(state, batch)
     if flips:
       linear = state.params['linear']
       w = with_flipped_bit(linear['w'], replica=0)
@@ -100,16 +101,16 @@ def train(config, workdir, fault='none'):
     return state, metrics
 
   return train_loop(
-      workdir,
-      init=functools.partial(init, config),
-      update=update,
-      batch_at=batch_at,
-      num_steps=config.num_steps,
-      log_every=1,
-      checkpoint_every=config.checkpoint_every,
-      keep_checkpoints=config.keep_checkpoints,
-      check_replicas_every=config.check_replicas_every,
-      nonfinite=config.nonfinite,
+    workdir,
+    init=functools.partial(init, config),
+    update=update,
+    batch_at=batch_at,
+    num_steps=config.num_steps,
+    log_every=1,
+    checkpoint_every=config.checkpoint_every,
+    keep_checkpoints=config.keep_checkpoints,
+    check_replicas_every=config.check_replicas_every,
+    nonfinite=config.nonfinite,
   )
 
 
@@ -119,10 +120,10 @@ def init(config):
   # Numbers that no disk compresses.
   noise = jax.random.bits(jax.random.key(5), (config.ballast,))
   return create_state(
-      state.params,
-      state.network_state | {'ballast': noise},
-      _optimizer(config.optimizer),
-      state.key,
+    state.params,
+    state.network_state | {'ballast': noise},
+    _optimizer(config.optimizer),
+    state.key,
   )
 
 
@@ -133,9 +134,9 @@ def _optimizer(name):
 @functools.cache  # Compiled once, however many runs a test makes.
 def _update(optimizer, batch_size, dropout):
   return make_update(
-      functools.partial(_loss_fn, dropout=dropout),
-      _optimizer(optimizer),
-      global_batch_size=batch_size,
+    functools.partial(_loss_fn, dropout=dropout),
+    _optimizer(optimizer),
+    global_batch_size=batch_size,
   )
 
 
@@ -146,9 +147,9 @@ def _loss_fn(params, network_state, key, batch, dropout):
   predictions = x @ params['linear']['w'] + params['linear']['b'][None]
   error = ((predictions - batch['y']) ** 2).sum(-1)  # [B]
   return error.sum(), LossAux(
-      weight=jnp.asarray(error.size, jnp.float32),
-      metrics={},
-      network_state=network_state | {'calls': network_state['calls'] + 1},
+    weight=jnp.asarray(error.size, jnp.float32),
+    metrics={},
+    network_state=network_state | {'calls': network_state['calls'] + 1},
   )
 
 
@@ -209,10 +210,17 @@ def full_disk(step, batch, workdir):
 
 
 FAULTS = {
-    fault.__name__: fault
-    for fault in (
-        sigterm, die, sleep, stop, nan, unreadable, small_disk, full_disk
-    )
+  fault.__name__: fault
+  for fault in (
+    sigterm,
+    die,
+    sleep,
+    stop,
+    nan,
+    unreadable,
+    small_disk,
+    full_disk,
+  )
 }
 # Milliseconds from the call of the save to the kill.
 SAVE_FAULTS = {f'die_{ms}_ms_into_save': ms for ms in (0, 20, 100, 300)}

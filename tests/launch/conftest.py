@@ -15,7 +15,7 @@ def checkout(tmp_path_factory):
   root = tmp_path_factory.mktemp('checkout')
   for room in ('rmc_jax', 'experiments', 'launch'):
     shutil.copytree(
-        job.ROOT / room, root / room, ignore=shutil.ignore_patterns('*.pyc')
+      job.ROOT / room, root / room, ignore=shutil.ignore_patterns('*.pyc')
     )
   (root / 'launch/setup.sh').write_text('#!/bin/sh\nexit 0\n')
   (root / '.venv/bin').mkdir(parents=True)

@@ -86,7 +86,7 @@ def ssh(scenario, arguments):
   for home in homes():
     environment = os.environ | {'HOME': str(home), 'WORKER': home.name}
     workers.append(
-        subprocess.Popen(['sh', '-c', script], cwd=home, env=environment)
+      subprocess.Popen(['sh', '-c', script], cwd=home, env=environment)
     )
   if drops:
     time.sleep(0.5)

@@ -51,8 +51,8 @@ def obstacle() -> str | None:
   missing = [name for name in _PROGRAMS if not shutil.which(name)]
   if missing:
     return (
-        f'{", ".join(missing)} not installed '
-        '(on Debian: apt install slurm-wlm munge)'
+      f'{", ".join(missing)} not installed '
+      '(on Debian: apt install slurm-wlm munge)'
     )
   if os.geteuid() != 0:
     return 'Slurm has to be started as root'
@@ -66,15 +66,15 @@ def running(folder: pathlib.Path, nodes: int) -> Iterator[dict[str, str]]:
   names = [f'drill{i}' for i in range(1, nodes + 1)]
   conf = folder / 'slurm.conf'
   conf.write_text(
-      _CONF.format(
-          folder=folder,
-          host=socket.gethostname().split('.')[0],
-          ports=ports,
-          nodes='\n'.join(
-              f'NodeName={name} NodeAddr=127.0.0.1 Port={port} CPUs=2'
-              for name, port in zip(names, ports[1:], strict=True)
-          ),
-      )
+    _CONF.format(
+      folder=folder,
+      host=socket.gethostname().split('.')[0],
+      ports=ports,
+      nodes='\n'.join(
+        f'NodeName={name} NodeAddr=127.0.0.1 Port={port} CPUs=2'
+        for name, port in zip(names, ports[1:], strict=True)
+      ),
+    )
   )
   (folder / 'state').mkdir()
   key = folder / 'munge.key'
@@ -86,10 +86,12 @@ def running(folder: pathlib.Path, nodes: int) -> Iterator[dict[str, str]]:
   def start(name, *arguments):
     with (folder / f'{name}.out').open('a') as log:
       daemons.append(
-          subprocess.Popen(
-              [shutil.which(name) or name, *arguments],
-              env=environment, stdout=log, stderr=subprocess.STDOUT,
-          )  # fmt: skip
+        subprocess.Popen(
+          [shutil.which(name) or name, *arguments],
+          env=environment,
+          stdout=log,
+          stderr=subprocess.STDOUT,
+        )  # fmt: skip
       )
 
   hosts = _HOSTS.read_text()
@@ -139,8 +141,8 @@ def _wait(condition, folder: pathlib.Path, seconds: float = 60) -> None:
   while not condition():
     if time.monotonic() > deadline:
       logs = '\n'.join(
-          f'{path.name}:\n{path.read_text(errors="replace")[-2000:]}'
-          for path in sorted(folder.glob('*.log'))
+        f'{path.name}:\n{path.read_text(errors="replace")[-2000:]}'
+        for path in sorted(folder.glob('*.log'))
       )
       raise TimeoutError(f'Slurm does not come up:\n{logs}')
     time.sleep(0.2)

@@ -22,9 +22,9 @@ IGNORED = (job.ROOT / '.dockerignore').read_text()
 def steps():
   """The instructions, each with its words."""
   lines = [
-      line.split()
-      for line in DOCKERFILE.replace('\\\n', ' ').splitlines()
-      if line and not line.startswith('#')
+    line.split()
+    for line in DOCKERFILE.replace('\\\n', ' ').splitlines()
+    if line and not line.startswith('#')
   ]
   return [(name, words) for name, *words in lines]
 
@@ -77,8 +77,8 @@ def test_the_set_up_has_what_it_needs(layer, accelerator):
 
 def test_the_project_can_be_built_of_it(layer):
   build = (
-      'from setuptools import build_meta; '
-      'print(build_meta.prepare_metadata_for_build_editable("."))'
+    'from setuptools import build_meta; '
+    'print(build_meta.prepare_metadata_for_build_editable("."))'
   )
   built = subprocess.run(
       [sys.executable, '-P', '-W', 'ignore', '-c', build],
@@ -108,9 +108,7 @@ def test_it_runs_as_the_user_that_kubernetes_expects():
 def test_programs_are_found_in_any_folder():
   (folder,) = [words[0] for name, words in steps() if name == 'WORKDIR']
   (settings,) = [words for name, words in steps() if name == 'ENV']
-  assert settings == [
-      f'PATH={folder}/.venv/bin:$PATH', f'PYTHONPATH={folder}'
-  ]
+  assert settings == [f'PATH={folder}/.venv/bin:$PATH', f'PYTHONPATH={folder}']
 
 
 def test_everything_copied_is_let_in_and_nothing_else():

@@ -17,7 +17,7 @@ def parse(*arguments):
 
 def test_one_run_gets_the_flags_of_the_trainer():
   options, (run,) = parse(
-      'nth_farthest', '--preset=quick', '--config.seed=3', '--workdir=runs/x'
+    'nth_farthest', '--preset=quick', '--config.seed=3', '--workdir=runs/x'
   )
   assert not options.dry_run
   assert run.command('python', '--process_id=1') == [
@@ -37,27 +37,27 @@ def test_a_sweep_is_a_run_for_each_of_its_settings():
   _, runs = parse('nth_farthest', '--sweep=quick_seeds', '--config.remat=True')
   assert [run.name for run in runs] == [f'seed_{seed}' for seed in range(5)]
   assert runs[2].flags == (
-      '--preset=quick',
-      '--config.seed=2',
-      '--workdir=runs/nth_farthest-quick_seeds/seed_2',
-      '--config.remat=True',
+    '--preset=quick',
+    '--config.seed=2',
+    '--workdir=runs/nth_farthest-quick_seeds/seed_2',
+    '--config.remat=True',
   )
   assert len({run.flags for run in runs}) == 5
 
 
 @pytest.mark.parametrize(
-    ('arguments', 'message'),
-    [
-        (['nth_nearest'], "no experiment 'nth_nearest'; there are: .*nth_f"),
-        (['nth_farthest', '--preset=quik'], "no preset 'quik'; .*quick"),
-        (['nth_farthest', '--sweep=seeds'], "no sweep 'seeds'; .*quick_seeds"),
-        (
-            ['nth_farthest', '--sweep=quick_seeds', '--preset=quick'],
-            'leave out --preset',
-        ),
-        (['nth_farthest', 'quick'], "is a flag; got 'quick'"),
-        ([], 'experiment'),
-    ],
+  ('arguments', 'message'),
+  [
+    (['nth_nearest'], "no experiment 'nth_nearest'; there are: .*nth_f"),
+    (['nth_farthest', '--preset=quik'], "no preset 'quik'; .*quick"),
+    (['nth_farthest', '--sweep=seeds'], "no sweep 'seeds'; .*quick_seeds"),
+    (
+      ['nth_farthest', '--sweep=quick_seeds', '--preset=quick'],
+      'leave out --preset',
+    ),
+    (['nth_farthest', 'quick'], "is a flag; got 'quick'"),
+    ([], 'experiment'),
+  ],
 )
 def test_what_is_not_there_is_named_with_what_is(capsys, arguments, message):
   with pytest.raises(SystemExit) as ended:
@@ -91,7 +91,7 @@ def test_launchers_need_no_package():
   assert {'launch.local', 'launch.slurm'} <= set(names)
   # -S: without site-packages.
   subprocess.run(
-      [sys.executable, '-S', '-c', f'import {", ".join(names)}'],
-      cwd=job.ROOT,
-      check=True,
+    [sys.executable, '-S', '-c', f'import {", ".join(names)}'],
+    cwd=job.ROOT,
+    check=True,
   )

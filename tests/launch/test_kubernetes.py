@@ -20,12 +20,12 @@ SCHEMA = pathlib.Path(__file__).parent / 'schemas/jobset.json'
 RELEASES = ('1.29', '1.37')
 NEEDED = ('--image=registry.example/rmc:1', '--claim=runs')
 MACHINES = {
-    'cpu': [],
-    'cpus': ['--nodes=3', '--cpus=4', '--memory=16Gi'],
-    'gpu': ['--gpus=1', '--queue=team', '--namespace=research'],
-    'gpus': ['--nodes=2', '--gpus=8', '--gpu_type=nvidia-l4', '--spot'],
-    'tpu': ['--tpu=v5e-4'],
-    'tpus': ['--tpu=v5e-256', '--node_selector=zone=a'],
+  'cpu': [],
+  'cpus': ['--nodes=3', '--cpus=4', '--memory=16Gi'],
+  'gpu': ['--gpus=1', '--queue=team', '--namespace=research'],
+  'gpus': ['--nodes=2', '--gpus=8', '--gpu_type=nvidia-l4', '--spot'],
+  'tpu': ['--tpu=v5e-4'],
+  'tpus': ['--tpu=v5e-256', '--node_selector=zone=a'],
 }
 
 
@@ -62,10 +62,10 @@ def test_the_schemas_of_kubernetes_and_jobset_hold(capsys, kind, machine):
     if manifest['kind'] == 'JobSet':
       jsonschema.validate(manifest, json.loads(SCHEMA.read_text()))
       manifest = {
-          'apiVersion': 'batch/v1',
-          'kind': 'Job',
-          'metadata': manifest['metadata'],
-          'spec': job_spec(manifest),
+        'apiVersion': 'batch/v1',
+        'kind': 'Job',
+        'metadata': manifest['metadata'],
+        'spec': job_spec(manifest),
       }
     for release in RELEASES:
       kubernetes_validate.validate(manifest, release, strict=True)  # Or raises.
@@ -89,7 +89,7 @@ def test_each_gpu_node_is_a_pod_that_knows_its_place(capsys):
   ]  # fmt: skip
   assert trainer(manifest)['resources'] == {'limits': {'nvidia.com/gpu': '8'}}
   assert pod['nodeSelector'] == {
-      'cloud.google.com/gke-accelerator': 'nvidia-l4'
+    'cloud.google.com/gke-accelerator': 'nvidia-l4'
   }
   assert [rule['key'] for rule in pod['tolerations']] == ['nvidia.com/gpu']
   assert pod['terminationGracePeriodSeconds'] == 300
@@ -101,16 +101,16 @@ def test_a_tpu_slice_is_all_of_its_hosts_and_jax_finds_them(capsys):
   spec, pod = job_spec(manifest), pod_spec(manifest)
   assert (spec['completions'], spec['parallelism']) == (64, 64)
   assert pod['nodeSelector'] == {
-      'cloud.google.com/gke-tpu-accelerator': 'tpu-v5-lite-podslice',
-      'cloud.google.com/gke-tpu-topology': '16x16',
+    'cloud.google.com/gke-tpu-accelerator': 'tpu-v5-lite-podslice',
+    'cloud.google.com/gke-tpu-topology': '16x16',
   }
   assert trainer(manifest)['resources'] == {'limits': {'google.com/tpu': '4'}}
   assert not [w for w in trainer(manifest)['command'] if 'process' in w]
   assert '--cluster=none' not in trainer(manifest)['command']
   assert manifest['metadata']['annotations'] == {
-      'alpha.jobset.sigs.k8s.io/exclusive-topology': (
-          'cloud.google.com/gke-nodepool'
-      )
+    'alpha.jobset.sigs.k8s.io/exclusive-topology': (
+      'cloud.google.com/gke-nodepool'
+    )
   }
   # On one host it would keep other runs from the rest of its node pool.
   assert 'annotations' not in rendered(capsys, '--tpu=v5e-8')[0]['metadata']
@@ -125,7 +125,7 @@ def test_chips_of_a_slice_fill_its_topology(capsys, tpu):
     chips *= int(side)
   limits = trainer(manifest)['resources']['limits']
   assert job_spec(manifest)['completions'] * int(limits['google.com/tpu']) == (
-      chips
+    chips
   )
 
 
@@ -135,7 +135,7 @@ def test_a_pod_alone_is_in_no_job_and_gets_large_pages_on_a_cpu(capsys):
   (setting,) = trainer(manifest)['env']
   assert setting['name'] == 'GLIBC_TUNABLES'
   assert trainer(manifest)['resources'] == {
-      'limits': {'cpu': '8', 'memory': '32Gi'}
+    'limits': {'cpu': '8', 'memory': '32Gi'}
   }
 
 
@@ -143,7 +143,7 @@ def test_the_claim_is_where_relative_workdirs_are(capsys):
   (manifest,) = rendered(capsys)
   pod = pod_spec(manifest)
   assert pod['volumes'] == [
-      {'name': 'claim', 'persistentVolumeClaim': {'claimName': 'runs'}}
+    {'name': 'claim', 'persistentVolumeClaim': {'claimName': 'runs'}}
   ]
   (mount,) = trainer(manifest)['volumeMounts']
   assert mount['name'] == 'claim'
@@ -156,15 +156,15 @@ def test_what_becomes_of_a_pod_depends_on_its_code(capsys, kind):
   (*_, manifest) = rendered(capsys, f'--kind={kind}', '--nodes=2')
   spec = job_spec(manifest)
   rules = [
-      (rule['action'], rule['onExitCodes']['values'])
-      for rule in spec['podFailurePolicy']['rules'][:2]
+    (rule['action'], rule['onExitCodes']['values'])
+    for rule in spec['podFailurePolicy']['rules'][:2]
   ]
   assert rules == [('FailJob', [76, 77]), ('Ignore', [75])]
   assert spec['podFailurePolicy']['rules'][2:] == [
-      {
-          'action': 'Ignore',
-          'onPodConditions': [{'type': 'DisruptionTarget', 'status': 'True'}],
-      }
+    {
+      'action': 'Ignore',
+      'onPodConditions': [{'type': 'DisruptionTarget', 'status': 'True'}],
+    }
   ]
   for rule in spec['podFailurePolicy']['rules'][:2]:
     assert rule['onExitCodes']['containerName'] == trainer(manifest)['name']
@@ -210,9 +210,9 @@ def test_spot_nodes_and_labels_are_chosen(capsys):
       '--node_selector=zone=a',
   )  # fmt: skip
   assert pod_spec(manifest)['nodeSelector'] == {
-      'cloud.google.com/gke-spot': 'true',
-      'nvidia.com/gpu.product': 'NVIDIA-L4',
-      'zone': 'a',
+    'cloud.google.com/gke-spot': 'true',
+    'nvidia.com/gpu.product': 'NVIDIA-L4',
+    'zone': 'a',
   }
 
 
@@ -233,8 +233,8 @@ def test_names_fit_and_differ(capsys, experiment):
 def test_long_names_are_cut_and_still_differ(capsys):
   long = 'a' * 60
   names = [
-      manifest['metadata']['name']
-      for manifest in rendered(capsys, '--sweep=quick_seeds', f'--name={long}')
+    manifest['metadata']['name']
+    for manifest in rendered(capsys, '--sweep=quick_seeds', f'--name={long}')
   ]
   assert len(set(names)) == 5
   assert all(name.startswith('a' * 30) for name in names)
@@ -254,7 +254,7 @@ def kubectl(tmp_path, monkeypatch):
   """Records what it is asked and what it reads, and ends with 3."""
   program = tmp_path / 'kubectl'
   program.write_text(
-      f'#!/bin/sh\necho "$*" >{tmp_path}/asked\ncat >{tmp_path}/read\nexit 3\n'
+    f'#!/bin/sh\necho "$*" >{tmp_path}/asked\ncat >{tmp_path}/read\nexit 3\n'
   )
   program.chmod(0o755)
   monkeypatch.setenv('PATH', f'{tmp_path}:{os.environ["PATH"]}')
@@ -281,21 +281,21 @@ def test_without_kubectl_it_says_so(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ('flags', 'message'),
-    [
-        (['--tpu=v5e-3'], "no TPU 'v5e-3'; there are: v4-8, "),
-        (['--tpu=v5e-4', '--nodes=2'], 'leave out --nodes'),
-        (['--tpu=v5e-4', '--gpus=2'], 'leave out --nodes, --gpus'),
-        (['--gpu_type=nvidia-l4'], 'nvidia-l4 needs --gpus'),
-        (['--memory=lots'], "a size such as 64Gi; got 'lots'"),
-        (['--name=My_Run'], "--name takes small letters.*got 'My_Run'"),
-        (['--claim=a/b'], "--claim takes.*got 'a/b'"),
-        (['--node_selector=zone'], "takes LABEL=VALUE; got 'zone'"),
-        (['--nodes=0'], "at least 1; got '0'"),
-        (['--kind=pod'], "invalid choice: 'pod'"),
-        (['--workdir=/tmp/x'], '/tmp/x is lost with its pod.*below /claim'),
-        (['--workdir=../x'], r'\.\./x is lost with its pod'),
-    ],
+  ('flags', 'message'),
+  [
+    (['--tpu=v5e-3'], "no TPU 'v5e-3'; there are: v4-8, "),
+    (['--tpu=v5e-4', '--nodes=2'], 'leave out --nodes'),
+    (['--tpu=v5e-4', '--gpus=2'], 'leave out --nodes, --gpus'),
+    (['--gpu_type=nvidia-l4'], 'nvidia-l4 needs --gpus'),
+    (['--memory=lots'], "a size such as 64Gi; got 'lots'"),
+    (['--name=My_Run'], "--name takes small letters.*got 'My_Run'"),
+    (['--claim=a/b'], "--claim takes.*got 'a/b'"),
+    (['--node_selector=zone'], "takes LABEL=VALUE; got 'zone'"),
+    (['--nodes=0'], "at least 1; got '0'"),
+    (['--kind=pod'], "invalid choice: 'pod'"),
+    (['--workdir=/tmp/x'], '/tmp/x is lost with its pod.*below /claim'),
+    (['--workdir=../x'], r'\.\./x is lost with its pod'),
+  ],
 )
 def test_what_cannot_work_is_refused(capsys, flags, message):
   with pytest.raises(SystemExit) as ended:

@@ -16,15 +16,15 @@ from launch import job
 from launch import local
 
 TINY = (
-    '--preset=quick',
-    '--config.core.mem_slots=2',
-    '--config.hidden_sizes=(5,)',
-    '--config.batch_size=4',
-    '--config.eval_examples=12',
-    '--config.updates_per_call=10',
-    '--config.log_every=100',
-    '--config.eval_every=1000',
-    '--config.checkpoint_every=300',
+  '--preset=quick',
+  '--config.core.mem_slots=2',
+  '--config.hidden_sizes=(5,)',
+  '--config.batch_size=4',
+  '--config.eval_examples=12',
+  '--config.updates_per_call=10',
+  '--config.log_every=100',
+  '--config.eval_every=1000',
+  '--config.checkpoint_every=300',
 )
 
 
@@ -39,8 +39,11 @@ def machine(monkeypatch):
       monkeypatch.delenv(name, raising=False)
     if gpus is None:
       monkeypatch.delenv('CUDA_VISIBLE_DEVICES', raising=False)
-      monkeypatch.setattr(local.shutil, 'which', lambda name: (
-          None if name == 'nvidia-smi' else f'/bin/{name}'))
+      monkeypatch.setattr(
+        local.shutil,
+        'which',
+        lambda name: None if name == 'nvidia-smi' else f'/bin/{name}',
+      )
     else:
       monkeypatch.setenv('CUDA_VISIBLE_DEVICES', gpus)
 
@@ -56,7 +59,7 @@ def test_processes_share_cores_and_know_their_place(capsys, machine):
   machine()
   commands = dry_run(capsys, '--preset=quick', '--processes=2', '--port=4321')
   for rank, (command, cores) in enumerate(
-      zip(commands, ('0,1', '2,3'), strict=True)
+    zip(commands, ('0,1', '2,3'), strict=True)
   ):
     assert command == [
         'env', f'PYTHONPATH={job.ROOT}',
@@ -79,27 +82,30 @@ def test_one_process_gets_everything_and_is_in_no_job(capsys, machine):
 def test_runs_of_a_sweep_side_by_side_share_gpus_and_cores(capsys, machine):
   machine(gpus='0,1,2,3')
   *commands, analysis = dry_run(
-      capsys, '--sweep=quick_seeds', '--parallel=2', '--processes=2'
+    capsys, '--sweep=quick_seeds', '--parallel=2', '--processes=2'
   )
   assert len(commands) == 10
   assert analysis[-6:] == [
-      'experiments.nth_farthest.analysis',
-      *(f'runs/nth_farthest-quick_seeds/seed_{seed}' for seed in range(5)),
+    'experiments.nth_farthest.analysis',
+    *(f'runs/nth_farthest-quick_seeds/seed_{seed}' for seed in range(5)),
   ]
   gpus = [re.search(r'DEVICES=(\S+)', ' '.join(c))[1] for c in commands]
   assert gpus == ['0', '1', '2', '3'] * 2 + ['0', '1']
   ports = {
-      flag for c in commands for flag in c if flag.startswith('--coordinator')
+    flag for c in commands for flag in c if flag.startswith('--coordinator')
   }
   assert len(ports) == 5
 
 
-@pytest.mark.parametrize('codes, analysed, expected', [
+@pytest.mark.parametrize(
+  'codes, analysed, expected',
+  [
     ([0, 0, 0], True, 5),  # the analysis's own code
     ([0, 76, 0], False, 76),
-])
+  ],
+)
 def test_a_sweep_ends_with_its_analysis_if_all_runs_are_done(
-    machine, monkeypatch, capsys, codes, analysed, expected
+  machine, monkeypatch, capsys, codes, analysed, expected
 ):
   machine(cores='01')
   commands = []
@@ -154,25 +160,31 @@ class Launched:
     self.log = workdir.with_suffix('.log')
     self._file = self.log.open('w')
     self.process = subprocess.Popen(
-        [
-            sys.executable, '-m', 'launch.local', 'nth_farthest', *TINY,
-            f'--config.num_steps={num_steps}', f'--workdir={workdir}', *flags,
-        ],  # fmt: skip
-        cwd=checkout,
-        env=os.environ | {'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': ''},
-        stdout=self._file,
-        stderr=subprocess.STDOUT,
+      [
+        sys.executable,
+        '-m',
+        'launch.local',
+        'nth_farthest',
+        *TINY,
+        f'--config.num_steps={num_steps}',
+        f'--workdir={workdir}',
+        *flags,
+      ],  # fmt: skip
+      cwd=checkout,
+      env=os.environ | {'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': ''},
+      stdout=self._file,
+      stderr=subprocess.STDOUT,
     )
     self.workdir = workdir
 
   def wait_for_step(self, step):
     """Until a checkpoint of that step or a later one is there."""
     self.wait(
-        lambda: any(
-            int(path.name) >= step
-            for path in self.workdir.glob('checkpoints/[0-9]*')
-            if path.name.isdigit()
-        )
+      lambda: any(
+        int(path.name) >= step
+        for path in self.workdir.glob('checkpoints/[0-9]*')
+        if path.name.isdigit()
+      )
     )
 
   def wait(self, condition, seconds=120):
@@ -225,15 +237,15 @@ def uninterrupted(checkout, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.multiprocess
 @pytest.mark.parametrize(
-    ('rank', 'number', 'told'),
-    [
-        # The other way round: tests/faults.
-        (1, signal.SIGTERM, 'was preempted; starting it again'),
-        (0, signal.SIGKILL, 'restart 1 of 3'),
-    ],
+  ('rank', 'number', 'told'),
+  [
+    # The other way round: tests/faults.
+    (1, signal.SIGTERM, 'was preempted; starting it again'),
+    (0, signal.SIGKILL, 'restart 1 of 3'),
+  ],
 )
 def test_a_job_survives_what_happens_to_one_of_its_processes(
-    checkout, tmp_path, uninterrupted, rank, number, told
+  checkout, tmp_path, uninterrupted, rank, number, told
 ):
   launched = Launched(checkout, tmp_path / 'run', '--processes=2')
   launched.wait_for_step(300)
@@ -247,7 +259,7 @@ def test_a_job_survives_what_happens_to_one_of_its_processes(
 @pytest.mark.slow
 @pytest.mark.multiprocess
 def test_asked_to_stop_it_saves_and_the_same_command_goes_on(
-    checkout, tmp_path, uninterrupted
+  checkout, tmp_path, uninterrupted
 ):
   launched = Launched(checkout, tmp_path / 'run', '--processes=2')
   launched.wait_for_step(300)
@@ -264,7 +276,7 @@ def test_asked_to_stop_it_saves_and_the_same_command_goes_on(
 @pytest.mark.multiprocess
 def test_a_configuration_error_is_not_tried_again(checkout, tmp_path):
   launched = Launched(
-      checkout, tmp_path / 'run', '--processes=2', '--config.batch_size=3'
+    checkout, tmp_path / 'run', '--processes=2', '--config.batch_size=3'
   )
   code, said = launched.end()
   assert code == 77, said

@@ -45,15 +45,15 @@ def set_up(tmp_path):
     log = tmp_path / 'log'
     log.write_text('')
     subprocess.run(
-        [tmp_path / 'launch/parity.sh', '--setup-only'],
-        cwd=tmp_path,
-        env={
-            'PATH': f'{programs}:{os.environ["PATH"]}',
-            'LOG': str(log),
-            **environment,
-        },
-        capture_output=True,
-        check=True,
+      [tmp_path / 'launch/parity.sh', '--setup-only'],
+      cwd=tmp_path,
+      env={
+        'PATH': f'{programs}:{os.environ["PATH"]}',
+        'LOG': str(log),
+        **environment,
+      },
+      capture_output=True,
+      check=True,
     )
     return log.read_text()
 
@@ -71,5 +71,5 @@ def test_another_python_is_kept_until_one_is_asked_for(set_up):
   assert 'python3.11 -m venv elsewhere/reference' in did
   assert '-m venv' not in set_up(**elsewhere)
   assert 'python3.7 -m venv' in set_up(
-      REFERENCE_PYTHON='python3.7', **elsewhere
+    REFERENCE_PYTHON='python3.7', **elsewhere
   )

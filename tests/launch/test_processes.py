@@ -26,28 +26,28 @@ def ends_with(*codes):
   """A task whose attempts have one process each, with these exit codes."""
   remaining = list(codes)
   return processes.Task(
-      'run', lambda slot: [python(f'exit({remaining.pop(0)})')]
+    'run', lambda slot: [python(f'exit({remaining.pop(0)})')]
   )
 
 
 def supervise(*tasks, slots=1, max_restarts=2, grace=10.0):
   supervisor = processes.Supervisor(
-      tasks, slots=slots, max_restarts=max_restarts, grace=grace
+    tasks, slots=slots, max_restarts=max_restarts, grace=grace
   )
   return supervisor.run()
 
 
 @pytest.mark.parametrize(
-    ('codes', 'expected'),
-    [
-        ([0, 0, 0], 0),
-        ([75, 0, 75], 75),
-        ([0, 3, 75], 3),
-        ([134, 1], 134),
-        ([-9, 1], 137),
-        ([1, 76], 76),
-        ([76, 77], 77),
-    ],
+  ('codes', 'expected'),
+  [
+    ([0, 0, 0], 0),
+    ([75, 0, 75], 75),
+    ([0, 3, 75], 3),
+    ([134, 1], 134),
+    ([-9, 1], 137),
+    ([1, 76], 76),
+    ([76, 77], 77),
+  ],
 )
 def test_the_verdict_on_a_group(codes, expected):
   assert processes.verdict(codes) == expected
@@ -90,12 +90,12 @@ def test_when_one_fails_the_others_get_their_grace_and_are_killed(capfd):
 
 
 def test_what_a_killed_process_has_started_is_killed_too(tmp_path):
-  child = f'''
+  child = f"""
 import os, subprocess, sys, time
 child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])
 open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))
 time.sleep(60)
-'''
+"""
   fails = python('import time; time.sleep(2); exit(3)')
   task = processes.Task('', lambda slot: [python(child), fails])
   supervise(task, grace=0.1, max_restarts=0)
@@ -114,7 +114,7 @@ def is_running(pid):
 
 
 def test_as_many_as_there_are_slots_run_side_by_side(tmp_path):
-  program = f'''
+  program = f"""
 import pathlib, sys, time
 folder = pathlib.Path({str(tmp_path)!r})
 (folder / sys.argv[1]).touch()
@@ -122,7 +122,7 @@ time.sleep(1)
 print(len(list(folder.iterdir())))
 time.sleep(0.5)
 (folder / sys.argv[1]).unlink()
-'''
+"""
   slots = []
 
   def task(name):
@@ -152,8 +152,8 @@ time.sleep(60)
 def test_a_signal_is_passed_on_and_nothing_is_started_again(capfd, number):
   threading.Timer(2.0, os.kill, (os.getpid(), number)).start()
   tasks = [
-      processes.Task('a', lambda slot: [python(ASKED), python(ASKED)]),
-      processes.Task('b', lambda slot: [python('exit(0)')]),
+    processes.Task('a', lambda slot: [python(ASKED), python(ASKED)]),
+    processes.Task('b', lambda slot: [python('exit(0)')]),
   ]
   assert supervise(*tasks) == {'a': 75, 'b': 75}
   out = capfd.readouterr().out
@@ -163,7 +163,7 @@ def test_a_signal_is_passed_on_and_nothing_is_started_again(capfd, number):
 
 def test_a_second_signal_kills():
   deaf = python(
-      'import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)'
+    'import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)'
   )
   for seconds in (2.0, 3.0):
     threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGTERM)).start()
@@ -174,21 +174,21 @@ def test_a_second_signal_kills():
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='a service of Linux')
 def test_processes_of_a_killed_launcher_are_asked_to_stop(tmp_path):
-  program = f'''
+  program = f"""
 import sys
 sys.path.insert(0, {str(job.ROOT)!r})
 from launch import processes
 command = [sys.executable, '-c', {ASKED!r}]
 task = processes.Task('x', lambda slot: [command])
 processes.Supervisor([task], slots=1, max_restarts=0, grace=1).run()
-'''
+"""
   with (tmp_path / 'out').open('w') as out:
     launcher = subprocess.Popen(python(program), stdout=out)
   wait_for(tmp_path / 'out', 'ready')
   (pid,) = [
-      int(line.parent.name)
-      for line in pathlib.Path('/proc').glob('[0-9]*/stat')
-      if parent_of(line) == launcher.pid
+    int(line.parent.name)
+    for line in pathlib.Path('/proc').glob('[0-9]*/stat')
+    if parent_of(line) == launcher.pid
   ]
   launcher.kill()
   launcher.wait()

@@ -22,14 +22,14 @@ def machine(tmp_path):
   checkout, home = tmp_path / 'checkout', tmp_path / 'home'
   program(checkout / 'launch/setup.sh', 'echo "set up with ${PYTHON-any}"')
   program(
-      checkout / '.venv/bin/python',
-      'printf "%s\\n" "$PWD" "$PYTHONPATH" "$@"',
-      'exit 75',
+    checkout / '.venv/bin/python',
+    'printf "%s\\n" "$PWD" "$PYTHONPATH" "$@"',
+    'exit 75',
   )
   program(
-      home / '.local/bin/uv',
-      '[ "$*" = "python install 3.12" ] && exit ${INSTALL_EXIT:-0}',
-      '[ "$*" = "python find --system 3.12" ] && echo /uv/python3.12',
+    home / '.local/bin/uv',
+    '[ "$*" = "python install 3.12" ] && exit ${INSTALL_EXIT:-0}',
+    '[ "$*" = "python find --system 3.12" ] && echo /uv/python3.12',
   )
   shutil.copy(job.ROOT / 'launch/train.sh', checkout / 'launch')
   (checkout / 'experiments/nth_farthest').mkdir(parents=True)
@@ -52,11 +52,15 @@ def machine(tmp_path):
 def variables(rank, *addresses, **envs):
   """The environment of `run`: SkyPilot's variables and the file's own."""
   own = {name: value or '' for name, value in TASK['envs'].items()}
-  return own | envs | {
+  return (
+    own
+    | envs
+    | {
       'SKYPILOT_NODE_RANK': str(rank),
       'SKYPILOT_NODE_IPS': '\n'.join(addresses),
       'SKYPILOT_NUM_NODES': str(len(addresses)),
-  }
+    }
+  )
 
 
 def test_each_machine_knows_its_place(machine, tmp_path):
@@ -84,7 +88,8 @@ def test_a_machine_alone_is_in_no_job(machine):
 def test_the_trainer_may_need_no_flags(machine):
   ended = machine('run', **variables(0, '10.0.0.7', FLAGS=''))
   assert ended.stdout.splitlines()[5:] == [
-      'experiments.nth_farthest.train', '--cluster=none'
+    'experiments.nth_farthest.train',
+    '--cluster=none',
   ]
 
 
@@ -103,8 +108,8 @@ def test_it_is_set_up_with_a_python_that_is_new_enough(machine):
 def test_preempted_runs_are_restarted_without_counting():
   assert TASK['resources']['use_spot'] is True
   assert TASK['resources']['job_recovery'] == {
-      'recover_on_exit_codes': [job.PREEMPTED],
-      'max_restarts_on_errors': 3,
+    'recover_on_exit_codes': [job.PREEMPTED],
+    'max_restarts_on_errors': 3,
   }
   assert TASK['envs']['EXPERIMENT'] in job.experiments()
   assert TASK['envs']['BUCKET'] is None  # SkyPilot then asks for it.
@@ -113,7 +118,7 @@ def test_preempted_runs_are_restarted_without_counting():
 
 
 @pytest.mark.skipif(
-    not shutil.which('shellcheck'), reason='shellcheck is not installed'
+  not shutil.which('shellcheck'), reason='shellcheck is not installed'
 )
 @pytest.mark.parametrize('script', SCRIPTS)
 def test_shellcheck_finds_nothing(script):

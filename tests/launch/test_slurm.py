@@ -30,29 +30,29 @@ def test_a_task_for_each_gpu(capsys):
       '--account=mine', '--grace=240', '--sbatch=--constraint=a100',
   )  # fmt: skip
   assert dict(directives(text)) == {
-      'job-name': 'nth_farthest',
-      'nodes': '3',
-      'ntasks-per-node': '8',
-      'cpus-per-task': '5',
-      'gpus-per-node': '8',
-      'time': '1-00:00:00',
-      'partition': 'long',
-      'account': 'mine',
-      'output': f'{os.getcwd()}/runs/slurm/%x-%j.log',
-      'open-mode': 'append',
-      'signal': 'TERM@240',
-      'requeue': '',
-      'constraint': 'a100',
+    'job-name': 'nth_farthest',
+    'nodes': '3',
+    'ntasks-per-node': '8',
+    'cpus-per-task': '5',
+    'gpus-per-node': '8',
+    'time': '1-00:00:00',
+    'partition': 'long',
+    'account': 'mine',
+    'output': f'{os.getcwd()}/runs/slurm/%x-%j.log',
+    'open-mode': 'append',
+    'signal': 'TERM@240',
+    'requeue': '',
+    'constraint': 'a100',
   }
 
 
 @pytest.mark.parametrize(
-    ('flags', 'tasks'),
-    [
-        ([], '1'),
-        (['--gpus_per_node=8', '--processes_per_node=2'], '2'),
-        (['--processes_per_node=3'], '3'),
-    ],
+  ('flags', 'tasks'),
+  [
+    ([], '1'),
+    (['--gpus_per_node=8', '--processes_per_node=2'], '2'),
+    (['--processes_per_node=3'], '3'),
+  ],
 )
 def test_processes_may_share_the_gpus_of_a_node(capsys, flags, tasks):
   assert dict(directives(printed(capsys, *flags)))['ntasks-per-node'] == tasks
@@ -77,7 +77,7 @@ def test_without_slurm_it_says_where_to_go(capsys, monkeypatch):
 
 
 @pytest.mark.skipif(
-    not shutil.which('shellcheck'), reason='shellcheck is not installed'
+  not shutil.which('shellcheck'), reason='shellcheck is not installed'
 )
 @pytest.mark.parametrize('flags', [[], ['--sweep=quick_seeds']])
 def test_shellcheck_finds_nothing(capsys, flags):
@@ -105,16 +105,16 @@ def run_script(capsys, monkeypatch, tmp_path):
   def run(code, *flags, signalled=False, task='0', more=()):
     # $PPID is the script.
     put(
-        'srun',
-        'echo "srun $*"',
-        'kill -TERM $PPID' if signalled else ':',
-        f'exit {code}',
+      'srun',
+      'echo "srun $*"',
+      'kill -TERM $PPID' if signalled else ':',
+      f'exit {code}',
     )
     environment = {
-        'PATH': f'{programs}:{os.environ["PATH"]}',
-        'SLURM_JOB_ID': '12',
-        'SLURM_ARRAY_TASK_ID': task,
-        **dict(more),
+      'PATH': f'{programs}:{os.environ["PATH"]}',
+      'SLURM_JOB_ID': '12',
+      'SLURM_ARRAY_TASK_ID': task,
+      **dict(more),
     }
     ended = subprocess.run(
         ['bash', '-s'], input=printed(capsys, *flags), env=environment,
@@ -136,9 +136,9 @@ def test_the_tasks_run_the_trainer_of_their_run(run_script):
   _, said = run_script(0, '--sweep=quick_seeds', task='3')
   python = job.ROOT / '.venv/bin/python'
   assert said == (
-      f'srun --label --kill-on-bad-exit=0 --wait=60 {python} -P -m '
-      'experiments.nth_farthest.train --preset=quick --config.seed=3 '
-      '--workdir=runs/nth_farthest-quick_seeds/seed_3\n'
+    f'srun --label --kill-on-bad-exit=0 --wait=60 {python} -P -m '
+    'experiments.nth_farthest.train --preset=quick --config.seed=3 '
+    '--workdir=runs/nth_farthest-quick_seeds/seed_3\n'
   )
 
 

@@ -15,9 +15,9 @@ OVER = ('COMPLETED', 'FAILED', 'CANCELLED', 'TIMEOUT', 'NODE_FAIL')
 
 obstacle = slurm_cluster.obstacle()
 pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.multiprocess,
-    pytest.mark.skipif(obstacle is not None, reason=str(obstacle)),
+  pytest.mark.slow,
+  pytest.mark.multiprocess,
+  pytest.mark.skipif(obstacle is not None, reason=str(obstacle)),
 ]
 
 
@@ -52,7 +52,7 @@ def wait_for(condition, log, seconds=240):
 
 
 def test_a_requeued_job_of_two_nodes_ends_as_an_uninterrupted_one(
-    checkout, tmp_path
+  checkout, tmp_path
 ):
   with slurm_cluster.running(tmp_path, nodes=2) as environment:
     ends = {}
@@ -63,20 +63,20 @@ def test_a_requeued_job_of_two_nodes_ends_as_an_uninterrupted_one(
       if name == 'requeued':
         wait_for(lambda w=workdir: (w / 'checkpoints/300').exists(), log)
         subprocess.run(
-            ['scontrol', 'requeue', number], env=environment, check=True
+          ['scontrol', 'requeue', number], env=environment, check=True
         )
         wait_for(
-            lambda n=number: shown(environment, n)['JobState'] == 'PENDING', log
+          lambda n=number: shown(environment, n)['JobState'] == 'PENDING', log
         )
         # Else Slurm waits for two minutes.
         subprocess.run(
-            ['scontrol', 'update', f'JobId={number}', 'StartTime=now'],
-            env=environment,
-            check=True,
+          ['scontrol', 'update', f'JobId={number}', 'StartTime=now'],
+          env=environment,
+          check=True,
         )
       wait_for(lambda n=number: shown(environment, n)['JobState'] in OVER, log)
       assert shown(environment, number)['JobState'] == 'COMPLETED', (
-          log.read_text()
+        log.read_text()
       )
       ends[name] = digests(workdir, 2000)
     assert shown(environment, number)['Restarts'] == '1'

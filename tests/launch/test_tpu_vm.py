@@ -39,8 +39,8 @@ def printed(capsys, *flags):
   words = shlex.split(capsys.readouterr().out, comments=True)
   starts = [index for index, word in enumerate(words) if word == 'gcloud']
   return [
-      words[start:end]
-      for start, end in zip(starts, [*starts[1:], None], strict=True)
+    words[start:end]
+    for start, end in zip(starts, [*starts[1:], None], strict=True)
   ]
 
 
@@ -57,12 +57,12 @@ def looking(calls):
 
 
 @pytest.mark.parametrize(
-    ('flags', 'codes'),
-    [
-        ((*ONE_HOST, '--preset=quick', '--project=p'), [['slow']]),
-        ((*TWO_HOSTS, '--spot', '--gcloud=--labels=a=b'), [['slow'], ['slow']]),
-        ((*TWO_HOSTS, '--sweep=quick_seeds'), [['slow'], []]),
-    ],
+  ('flags', 'codes'),
+  [
+    ((*ONE_HOST, '--preset=quick', '--project=p'), [['slow']]),
+    ((*TWO_HOSTS, '--spot', '--gcloud=--labels=a=b'), [['slow'], ['slow']]),
+    ((*TWO_HOSTS, '--sweep=quick_seeds'), [['slow'], []]),
+  ],
 )
 def test_a_dry_run_prints_what_is_run(cloud, capsys, flags, codes):
   wanted = printed(capsys, *flags)
@@ -75,15 +75,15 @@ def test_a_dry_run_prints_what_is_run(cloud, capsys, flags, codes):
 def test_a_run_on_one_host_comes_back(cloud, capfd):
   assert cloud.launch(*ONE_HOST, '--preset=quick', '--config.seed=3') == 0
   assert cloud.verbs() == [
-      'create nth-farthest-quick-v5e-8',
-      'scp runs/tpu_vm/nth-farthest-quick-v5e-8.tar.gz',
-      'ssh nth-farthest-quick-v5e-8',
-      'ssh nth-farthest-quick-v5e-8',
-      'scp nth-farthest-quick-v5e-8:rmc_jax_work/runs',
-      'delete nth-farthest-quick-v5e-8',
+    'create nth-farthest-quick-v5e-8',
+    'scp runs/tpu_vm/nth-farthest-quick-v5e-8.tar.gz',
+    'ssh nth-farthest-quick-v5e-8',
+    'ssh nth-farthest-quick-v5e-8',
+    'scp nth-farthest-quick-v5e-8:rmc_jax_work/runs',
+    'delete nth-farthest-quick-v5e-8',
   ]
   assert cloud.starts() == [
-      '-P -m experiments.nth_farthest.train --preset=quick --config.seed=3'
+    '-P -m experiments.nth_farthest.train --preset=quick --config.seed=3'
   ]
   assert pathlib.Path('runs/x/result').read_text() == '1\n'
   assert '[0] trainer 0, start 1\n' in capfd.readouterr().out
@@ -116,8 +116,8 @@ def test_kept_machines_are_told_with_their_end(cloud, capfd):
   assert cloud.launch(*ONE_HOST, '--keep', '--name=mine') == 0
   assert cloud.alive()
   assert (
-      'mine may be there still and cost money; to delete it: gcloud compute '
-      'tpus queued-resources delete mine --zone=us-west4-a --force --quiet'
+    'mine may be there still and cost money; to delete it: gcloud compute '
+    'tpus queued-resources delete mine --zone=us-west4-a --force --quiet'
   ) in capfd.readouterr().err
   # The same command finds them, and runs the code of now.
   (job.ROOT / 'new').touch()
@@ -128,12 +128,12 @@ def test_kept_machines_are_told_with_their_end(cloud, capfd):
 
 
 @pytest.mark.parametrize(
-    'taken',
-    [
-        {'states': ['ACTIVE', 'ACTIVE', 'SUSPENDED', 'ACTIVE']},
-        {'states': ['ACTIVE', 'ACTIVE', 'FAILED', 'ACTIVE']},
-        {'nodes': ['READY', 'PREEMPTED', 'READY']},
-    ],
+  'taken',
+  [
+    {'states': ['ACTIVE', 'ACTIVE', 'SUSPENDED', 'ACTIVE']},
+    {'states': ['ACTIVE', 'ACTIVE', 'FAILED', 'ACTIVE']},
+    {'nodes': ['READY', 'PREEMPTED', 'READY']},
+  ],
 )
 def test_machines_that_were_taken_are_asked_for_again(cloud, capfd, taken):
   code = cloud.launch(
@@ -176,9 +176,7 @@ def test_what_is_over_is_not_started_again(cloud, code):
 
 
 def test_workers_that_hang_when_one_has_failed_are_killed(cloud, capfd):
-  code = cloud.launch(
-      *TWO_HOSTS, '--grace=2', codes=[['waits', 0], [1, 0]]
-  )
+  code = cloud.launch(*TWO_HOSTS, '--grace=2', codes=[['waits', 0], [1, 0]])
   assert code == 0
   said = capfd.readouterr().err
   assert 'killing the others after 2 s' in said
@@ -186,9 +184,7 @@ def test_workers_that_hang_when_one_has_failed_are_killed(cloud, capfd):
 
 
 def test_a_broken_connection_starts_nothing_twice(cloud, capfd):
-  code = cloud.launch(
-      *TWO_HOSTS, codes=[['slow'], ['slow']], drops=[1, 1, 0]
-  )
+  code = cloud.launch(*TWO_HOSTS, codes=[['slow'], ['slow']], drops=[1, 1, 0])
   assert code == 0
   assert len(cloud.starts(0)) == len(cloud.starts(1)) == 1
   assert 'the connection broke; the run goes on' in capfd.readouterr().err
@@ -219,7 +215,7 @@ def test_runs_of_a_sweep_follow_one_another(cloud, capfd):
       *ONE_HOST, '--sweep=quick_seeds', codes=[[0, 76, 0, 0, 0]]
   ) == 76  # fmt: skip
   assert [s.rpartition('=')[2] for s in cloud.starts()] == [
-      f'runs/nth_farthest-quick_seeds/seed_{seed}' for seed in range(5)
+    f'runs/nth_farthest-quick_seeds/seed_{seed}' for seed in range(5)
   ]
   assert 'seed_1: 76 (diverged)' in capfd.readouterr().err
   assert cloud.verbs().count('create nth-farthest-quick-seeds-v5e-8') == 1
@@ -305,17 +301,13 @@ def test_another_run_on_the_slice_is_left_alone(cloud, capfd):
   left = subprocess.Popen(train, stdout=subprocess.DEVNULL)
   while len(cloud.starts()) < 2:
     time.sleep(0.02)
-  code = cloud.launch(
-      *ONE_HOST, '--name=mine', '--keep', codes=[[0, 'slow']]
-  )
+  code = cloud.launch(*ONE_HOST, '--name=mine', '--keep', codes=[[0, 'slow']])
   assert code == 77
   assert 'another run goes on here: -P -m exp' in capfd.readouterr().out
   assert left.wait() == 0
 
 
-@pytest.mark.parametrize(
-    ('was_active', 'code'), [(False, 77), (True, 1)]
-)
+@pytest.mark.parametrize(('was_active', 'code'), [(False, 77), (True, 1)])
 def test_a_refused_request_leaves_nothing(cloud, capfd, was_active, code):
   scenario = {'create': [1]}
   if was_active:
@@ -357,15 +349,15 @@ def test_results_that_do_not_come_back_are_not_deleted(cloud, capfd):
 
 
 @pytest.mark.parametrize(
-    ('flags', 'message'),
-    [
-        (['--tpu=v5e-16', '--zone=z'], 'v5e-16 has 4 hosts.*--bucket=NAME'),
-        (['--tpu=v9-1', '--zone=z'], 'no --tpu=v9-1; there are: v4-8'),
-        (['--tpu=v5e-8'], '--zone'),
-        ([*ONE_HOST, '--workdir=/tmp/x'], "below runs/.*got '/tmp/x'"),
-        ([*ONE_HOST, '--workdir=runs/../x'], "got 'runs/../x'"),
-        ([*ONE_HOST, '--name=Mine'], "small letters.*got 'Mine'"),
-    ],
+  ('flags', 'message'),
+  [
+    (['--tpu=v5e-16', '--zone=z'], 'v5e-16 has 4 hosts.*--bucket=NAME'),
+    (['--tpu=v9-1', '--zone=z'], 'no --tpu=v9-1; there are: v4-8'),
+    (['--tpu=v5e-8'], '--zone'),
+    ([*ONE_HOST, '--workdir=/tmp/x'], "below runs/.*got '/tmp/x'"),
+    ([*ONE_HOST, '--workdir=runs/../x'], "got 'runs/../x'"),
+    ([*ONE_HOST, '--name=Mine'], "small letters.*got 'Mine'"),
+  ],
 )
 def test_what_cannot_work_is_refused_first(cloud, capfd, flags, message):
   assert cloud.launch(*flags) == 77
@@ -386,7 +378,7 @@ def test_without_gcloud_it_says_what_to_install(cloud, capfd, monkeypatch):
 
 
 @pytest.mark.skipif(
-    not shutil.which('shellcheck'), reason='shellcheck is not installed'
+  not shutil.which('shellcheck'), reason='shellcheck is not installed'
 )
 @pytest.mark.parametrize('flags', [ONE_HOST, TWO_HOSTS])
 def test_shellcheck_finds_nothing(capsys, flags):
@@ -413,10 +405,10 @@ def test_gcloud_knows_every_flag(capsys, tmp_path, monkeypatch):
   assert len(verbs) == 7
   for words, flags in verbs.items():
     page = subprocess.run(
-        [*words, '--help'], capture_output=True, text=True, check=True
+      [*words, '--help'], capture_output=True, text=True, check=True
     ).stdout
     bare = subprocess.run(
-        ['col', '-b'], input=page, capture_output=True, text=True, check=True
+      ['col', '-b'], input=page, capture_output=True, text=True, check=True
     ).stdout
     for flag in flags - {'--quiet'}:
       assert flag in bare, (words, flag)

@@ -43,14 +43,13 @@ exit "$(cat "$FAKE_GCLOUD/setup" 2>/dev/null || echo 0)"
 """
 # What the machines have and this one may not.
 PROGRAMS = {
-    'hostname': 'echo "t1v-n-abc-w-$WORKER"',
-    'sudo': 'echo "sudo $*" >>"$FAKE_GCLOUD/root.$WORKER"',
-    'curl': 'echo key',
-    'lsb_release': 'echo jammy',
-    'mountpoint': '[ -e "$HOME/mounted" ]',
-    'fusermount': 'exit 1',
-    'gcsfuse': 'echo "$*" >>"$FAKE_GCLOUD/mounts.$WORKER"\n'
-    'touch "$HOME/mounted"',
+  'hostname': 'echo "t1v-n-abc-w-$WORKER"',
+  'sudo': 'echo "sudo $*" >>"$FAKE_GCLOUD/root.$WORKER"',
+  'curl': 'echo key',
+  'lsb_release': 'echo jammy',
+  'mountpoint': '[ -e "$HOME/mounted" ]',
+  'fusermount': 'exit 1',
+  'gcsfuse': 'echo "$*" >>"$FAKE_GCLOUD/mounts.$WORKER"\ntouch "$HOME/mounted"',
 }
 
 
@@ -75,7 +74,7 @@ def make(tmp_path, monkeypatch):
     write_program(programs / name, f'#!/bin/sh\n{text}\n')
   fake = [sys.executable, '-S', '-E', fake_gcloud.__file__]
   write_program(
-      programs / 'gcloud', f'#!/bin/sh\nexec {shlex.join(fake)} "$@"\n'
+    programs / 'gcloud', f'#!/bin/sh\nexec {shlex.join(fake)} "$@"\n'
   )
   monkeypatch.setenv('PATH', f'{programs}:{os.environ["PATH"]}')
   for name in ('POLL_SECONDS', '_LONGEST_PAUSE'):

@@ -32,8 +32,8 @@ class Elman(hk.RNNCore):
 
   def __call__(self, inputs, state):
     state = jnp.tanh(
-        hk.Linear(HIDDEN, name='input')(inputs)
-        + hk.Linear(HIDDEN, with_bias=False, name='hidden')(state)
+      hk.Linear(HIDDEN, name='input')(inputs)
+      + hk.Linear(HIDDEN, with_bias=False, name='hidden')(state)
     )
     return hk.Linear(OUTPUT, name='output')(state), state
 
@@ -42,12 +42,12 @@ class Elman(hk.RNNCore):
 
 
 CORES = {
-    'elman': Elman,
-    'relational': lambda name='core': RelationalMemory(2, 3, 4, name=name),
-    'lstm': lambda name='core': hk.LSTM(9, name=name),
-    'deep': lambda name='core': hk.deep_rnn_with_skip_connections(
-        [hk.LSTM(6, name=f'{name}_0'), hk.LSTM(9, name=f'{name}_1')], name=name
-    ),
+  'elman': Elman,
+  'relational': lambda name='core': RelationalMemory(2, 3, 4, name=name),
+  'lstm': lambda name='core': hk.LSTM(9, name=name),
+  'deep': lambda name='core': hk.deep_rnn_with_skip_connections(
+    [hk.LSTM(6, name=f'{name}_0'), hk.LSTM(9, name=f'{name}_1')], name=name
+  ),
 }
 every_core = pytest.mark.parametrize('core', CORES)
 
@@ -57,28 +57,28 @@ def make(core='elman', own_decoder=False, sizes=(B, T_IN), **kwargs):
 
   def model(inputs, input_lengths, targets, feed):
     return EncoderDecoder(
-        CORES[core](),
-        TOKENS,
-        START,
-        LAYERS,
-        CORES[core](name='decoder') if own_decoder else None,
-        **kwargs,
+      CORES[core](),
+      TOKENS,
+      START,
+      LAYERS,
+      CORES[core](name='decoder') if own_decoder else None,
+      **kwargs,
     )(inputs, input_lengths, targets, feed)
 
   net = hk.without_apply_rng(hk.transform(model))
   rng = np.random.default_rng(3)
   batch_size, num_steps = sizes
   batch = (
-      rng.integers(TOKENS, size=(batch_size, num_steps)),
-      np.resize(LENGTHS, batch_size),
-      rng.integers(TOKENS, size=(batch_size, T_OUT)),
+    rng.integers(TOKENS, size=(batch_size, num_steps)),
+    np.resize(LENGTHS, batch_size),
+    rng.integers(TOKENS, size=(batch_size, T_OUT)),
   )
   batch = tuple(jnp.asarray(x, jnp.int32) for x in batch)
   shapes = jax.eval_shape(
-      lambda key: net.init(key, *batch, 'zeros'), jax.random.key(0)
+    lambda key: net.init(key, *batch, 'zeros'), jax.random.key(0)
   )
   params = jax.tree.map(
-      lambda s: jnp.asarray(0.5 * rng.normal(size=s.shape), s.dtype), shapes
+    lambda s: jnp.asarray(0.5 * rng.normal(size=s.shape), s.dtype), shapes
   )
   # Not in every test its own compilation of all the small operations.
   return net.init, jax.jit(net.apply, static_argnums=4), params, batch
@@ -87,19 +87,19 @@ def make(core='elman', own_decoder=False, sizes=(B, T_IN), **kwargs):
 @every_feed
 # With as many steps as examples a mask with swapped axes has the right shape.
 @pytest.mark.parametrize(
-    'own_decoder, sizes', [(False, (B, T_IN)), (True, (7, 7))]
+  'own_decoder, sizes', [(False, (B, T_IN)), (True, (7, 7))]
 )
 def test_equals_the_reference(feed, own_decoder, sizes):
   _, apply, params, batch = make(own_decoder=own_decoder, sizes=sizes)
   logits = apply(params, *batch, feed)
   expected = reference.encoder_decoder(
-      jax.tree.map(lambda x: np.asarray(x, np.float64), params),
-      *map(np.asarray, batch),
-      feed,
-      num_tokens=TOKENS,
-      start_token=START,
-      num_layers=len(LAYERS),
-      decoder='decoder' if own_decoder else 'elman',
+    jax.tree.map(lambda x: np.asarray(x, np.float64), params),
+    *map(np.asarray, batch),
+    feed,
+    num_tokens=TOKENS,
+    start_token=START,
+    num_layers=len(LAYERS),
+    decoder='decoder' if own_decoder else 'elman',
   )
   assert logits.shape == (sizes[0], T_OUT, TOKENS)
   np.testing.assert_allclose(logits, expected, atol=ATOL)
@@ -111,9 +111,9 @@ def test_equals_the_reference(feed, own_decoder, sizes):
 def test_equals_itself_without_jit(feed):
   _, apply, params, batch = make()
   np.testing.assert_allclose(
-      apply.__wrapped__(params, *batch, feed),
-      apply(params, *batch, feed),
-      atol=ATOL,
+    apply.__wrapped__(params, *batch, feed),
+    apply(params, *batch, feed),
+    atol=ATOL,
   )
 
 
@@ -134,7 +134,7 @@ def test_reads_each_input_up_to_its_length_and_no_further(core):
   padding = np.arange(T_IN) >= np.asarray(lengths)[:, None]
   other = jnp.where(padding, (inputs + 1) % TOKENS, inputs)
   np.testing.assert_array_equal(
-      logits, apply(params, other, lengths, targets, 'zeros')
+    logits, apply(params, other, lengths, targets, 'zeros')
   )
   # The last id within the length does count; example 1 has none.
   other = inputs.at[jnp.arange(B), lengths - 1].add(1) % TOKENS
@@ -154,13 +154,13 @@ def test_a_target_counts_only_after_its_step_and_only_as_truth(feed):
 
 
 @pytest.mark.parametrize(
-    'core, feed',
-    [
-        ('relational', 'zeros'),
-        ('relational', 'predictions'),
-        ('lstm', 'truth'),
-        ('deep', 'zeros'),
-    ],
+  'core, feed',
+  [
+    ('relational', 'zeros'),
+    ('relational', 'predictions'),
+    ('lstm', 'truth'),
+    ('deep', 'zeros'),
+  ],
 )
 def test_gradients_reach_every_parameter(core, feed):
   _, apply, params, batch = make(core)
@@ -200,7 +200,7 @@ def test_every_feed_makes_the_same_parameters(core, own_decoder):
   expected = jax.tree.map(jnp.shape, params)
   for feed in FEEDS:
     shapes = jax.eval_shape(
-        lambda key, feed=feed: init(key, *batch, feed), jax.random.key(0)
+      lambda key, feed=feed: init(key, *batch, feed), jax.random.key(0)
     )
     assert jax.tree.map(jnp.shape, shapes) == expected
 
@@ -211,14 +211,14 @@ def test_parameter_names_and_count():
   core = (TOKENS + 1) * HIDDEN + HIDDEN**2 + (HIDDEN + 1) * OUTPUT
   widths = (OUTPUT, *LAYERS, TOKENS)
   read_out = sum(
-      (a + 1) * b for a, b in zip(widths[:-1], widths[1:], strict=True)
+    (a + 1) * b for a, b in zip(widths[:-1], widths[1:], strict=True)
   )
   assert hk.data_structures.tree_size(shared) == core + read_out
   assert hk.data_structures.tree_size(apart) == 2 * core + read_out
   layers = ('mlp/~/linear_0', 'mlp/~/linear_1', 'logits')
   assert set(shared) == {
-      *(f'elman/{name}' for name in ('input', 'hidden', 'output')),
-      *(f'encoder_decoder/{name}' for name in layers),
+    *(f'elman/{name}' for name in ('input', 'hidden', 'output')),
+    *(f'encoder_decoder/{name}' for name in layers),
   }
   added = {f'decoder/{name}' for name in ('input', 'hidden', 'output')}
   assert set(apart) == set(shared) | added
@@ -254,24 +254,24 @@ def test_runs_under_a_policy(feed):
 def test_an_id_out_of_range_is_a_zero_one_hot():
   _, apply, params, (inputs, lengths, targets) = make()
   logits = [
-      apply(params, inputs.at[0, 1].set(bad), lengths, targets, 'zeros')
-      for bad in (TOKENS, -1)
+    apply(params, inputs.at[0, 1].set(bad), lengths, targets, 'zeros')
+    for bad in (TOKENS, -1)
   ]
   np.testing.assert_array_equal(*logits)
 
 
 @pytest.mark.parametrize(
-    'name, value, error, message',
-    [
-        ('feed', 'teacher', ValueError, "'predictions'.*Got: 'teacher'"),
-        ('inputs', np.ones((B, T_IN)), TypeError, 'inputs are float64'),
-        ('lengths', np.ones(B), TypeError, 'input_lengths are float64'),
-        ('targets', np.ones((B, T_OUT)), TypeError, 'targets are float64'),
-        ('inputs', np.ones((B, T_IN, 1), int), ValueError, r'\(3, 7, 1\)'),
-        ('lengths', np.ones(T_IN, int), ValueError, r'\(7,\)'),
-        ('targets', np.ones((T_OUT, B), int), ValueError, r'\(5, 3\)'),
-        ('targets', np.ones((B, 0), int), ValueError, r'\(3, 0\)'),
-    ],
+  'name, value, error, message',
+  [
+    ('feed', 'teacher', ValueError, "'predictions'.*Got: 'teacher'"),
+    ('inputs', np.ones((B, T_IN)), TypeError, 'inputs are float64'),
+    ('lengths', np.ones(B), TypeError, 'input_lengths are float64'),
+    ('targets', np.ones((B, T_OUT)), TypeError, 'targets are float64'),
+    ('inputs', np.ones((B, T_IN, 1), int), ValueError, r'\(3, 7, 1\)'),
+    ('lengths', np.ones(T_IN, int), ValueError, r'\(7,\)'),
+    ('targets', np.ones((T_OUT, B), int), ValueError, r'\(5, 3\)'),
+    ('targets', np.ones((B, 0), int), ValueError, r'\(3, 0\)'),
+  ],
 )
 def test_refuses_a_bad_batch(name, value, error, message):
   _, apply, params, (inputs, lengths, targets) = make()
@@ -282,15 +282,15 @@ def test_refuses_a_bad_batch(name, value, error, message):
 
 
 @pytest.mark.parametrize(
-    'kwargs, error, message',
-    [
-        ({'num_tokens': 0}, ValueError, 'num_tokens must be >= 1. Got: 0'),
-        ({'num_tokens': 2.5}, TypeError, 'integer. Got: 2.5'),
-        ({'start_token': TOKENS}, ValueError, r'0\.\.10, .* Got: 11'),
-        ({'start_token': '~'}, ValueError, "Got: '~'"),
-        ({'decoder_core': hk.LSTM}, ValueError, r'13\], the decoder LSTMState'),
-        ({'decoder_core': hk.GRU}, ValueError, r'13\], .* float32\[1, 14\]'),
-    ],
+  'kwargs, error, message',
+  [
+    ({'num_tokens': 0}, ValueError, 'num_tokens must be >= 1. Got: 0'),
+    ({'num_tokens': 2.5}, TypeError, 'integer. Got: 2.5'),
+    ({'start_token': TOKENS}, ValueError, r'0\.\.10, .* Got: 11'),
+    ({'start_token': '~'}, ValueError, "Got: '~'"),
+    ({'decoder_core': hk.LSTM}, ValueError, r'13\], the decoder LSTMState'),
+    ({'decoder_core': hk.GRU}, ValueError, r'13\], .* float32\[1, 14\]'),
+  ],
 )
 def test_refuses_bad_settings(kwargs, error, message):
   def model():
@@ -305,11 +305,11 @@ def test_refuses_bad_settings(kwargs, error, message):
 
 # The second is tested with a feed that, unlike its own, never sees the truth.
 @pytest.mark.parametrize(
-    'core, feed, test_feed',
-    [
-        (lambda: RelationalMemory(2, 8, 2), 'zeros', 'zeros'),
-        (lambda: hk.GRU(32), 'truth', 'predictions'),
-    ],
+  'core, feed, test_feed',
+  [
+    (lambda: RelationalMemory(2, 8, 2), 'zeros', 'zeros'),
+    (lambda: hk.GRU(32), 'truth', 'predictions'),
+  ],
 )
 def test_learns_to_copy(core, feed, test_feed):
   symbols, length, batch_size, num_updates = 3, 3, 32, 300
@@ -334,14 +334,14 @@ def test_learns_to_copy(core, feed, test_feed):
     return (optax.apply_updates(params, updates), opt_state), value
 
   everything = jnp.stack(
-      jnp.meshgrid(*[jnp.arange(symbols)] * length), axis=-1
+    jnp.meshgrid(*[jnp.arange(symbols)] * length), axis=-1
   ).reshape(-1, length)  # all 27 sequences
   params = jax.jit(net.init, static_argnums=2)(
-      jax.random.key(0), everything, feed
+    jax.random.key(0), everything, feed
   )
   (params, _), losses = jax.jit(lambda *args: jax.lax.scan(update, *args))(
-      (params, optimizer.init(params)),
-      jax.random.split(jax.random.key(1), num_updates),
+    (params, optimizer.init(params)),
+    jax.random.split(jax.random.key(1), num_updates),
   )
   assert losses[0] > 1.0  # ln 3 = 1.1 is chance
   final = jax.jit(loss, static_argnums=2)(params, everything, test_feed)

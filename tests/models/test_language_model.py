@@ -42,9 +42,9 @@ def make(function, core=Fading, **options):
 
   def apply(*args):
     settings = {
-        'embedding_size': D,
-        'embedding_dropout': 0.0,
-        'block_size': 7,  # does not divide V
+      'embedding_size': D,
+      'embedding_dropout': 0.0,
+      'block_size': 7,  # does not divide V
     } | options
     return function(LanguageModel(core(), V, **settings), *args)
 
@@ -64,8 +64,8 @@ def expected_log_probs(params, inputs, start):
   """[B, T, V] and the last states, position by position, in float64."""
   embeddings = np.asarray(params['language_model']['embeddings'], np.float64)
   projection = {
-      k: np.asarray(v, np.float64)
-      for k, v in params['language_model/projection'].items()
+    k: np.asarray(v, np.float64)
+    for k, v in params['language_model/projection'].items()
   }
   all_log_probs = np.zeros((B, T, V))
   states = np.array(start, np.float64)
@@ -83,7 +83,7 @@ def test_equals_the_loop_over_positions():
   start = jnp.asarray(rng.normal(size=(B, D)), jnp.float32)
   params = net.init(jax.random.key(0), inputs, targets, start)
   params = jax.tree.map(
-      lambda p: jnp.asarray(rng.normal(size=p.shape), jnp.float32) / 3, params
+    lambda p: jnp.asarray(rng.normal(size=p.shape), jnp.float32) / 3, params
   )
   got, got_all, state = jax.jit(net.apply)(params, None, inputs, targets, start)
   expected, states = expected_log_probs(params, inputs, start)
@@ -100,7 +100,7 @@ def test_windows_with_carried_state_are_one_text():
   first, _, state = net.apply(params, None, inputs[:, :2], targets[:, :2])
   rest, _, end = net.apply(params, None, inputs[:, 2:], targets[:, 2:], state)
   np.testing.assert_allclose(
-      np.concatenate([first, rest], 1), whole, **TOLERANCE
+    np.concatenate([first, rest], 1), whole, **TOLERANCE
   )
   np.testing.assert_allclose(end, last, **TOLERANCE)
 
@@ -122,9 +122,9 @@ def test_loss_is_the_weighted_sum_of_the_log_probs():
   def losses(model, inputs, targets, weights):
     hidden, _ = model(inputs, model.initial_state(len(inputs)))
     return (
-        model.cross_entropy(hidden, targets, weights),
-        model.cross_entropy(hidden, targets),
-        model.log_probs(hidden, targets),
+      model.cross_entropy(hidden, targets, weights),
+      model.cross_entropy(hidden, targets),
+      model.log_probs(hidden, targets),
     )
 
   net, inputs, targets, rng = make(losses)
@@ -141,12 +141,12 @@ def test_the_adaptive_head_is_a_distribution_of_its_own_weights():
   net, inputs, targets, _ = make(read, head='adaptive', cutoffs=(6, 15))
   params = net.init(jax.random.key(0), inputs, targets)
   assert {k: v.shape for k, v in params['language_model'].items()} == {
-      'embeddings': (V, D),
-      'head': (6 + 2, D),
-      'tail_0_projection': (D, D // 4),
-      'tail_0': (9, D // 4),
-      'tail_1_projection': (D, D // 16),
-      'tail_1': (8, D // 16),
+    'embeddings': (V, D),
+    'head': (6 + 2, D),
+    'tail_0_projection': (D, D // 4),
+    'tail_0': (9, D // 4),
+    'tail_1_projection': (D, D // 16),
+    'tail_1': (8, D // 16),
   }
   got, everything, _ = net.apply(params, None, inputs, targets)
   np.testing.assert_allclose(jnp.exp(everything).sum(-1), 1.0, rtol=1e-5)
@@ -164,8 +164,8 @@ def test_a_sampled_loss_with_all_words_is_exact_and_with_few_is_not():
     net, inputs, targets, _ = make(loss, num_sampled=num_sampled)
     params = net.init(jax.random.key(0), inputs, targets, False)
     values[num_sampled] = [
-        float(net.apply(params, jax.random.key(1), inputs, targets, training))
-        for training in (True, False)
+      float(net.apply(params, jax.random.key(1), inputs, targets, training))
+      for training in (True, False)
     ]
   exact = values[0][1]
   np.testing.assert_allclose(values[V], exact, rtol=1e-5)
@@ -178,7 +178,7 @@ def test_dropout_leaves_out_its_share_in_training_alone(which):
   def hidden(model, inputs, targets, is_training):
     del targets
     out, _ = model(
-        inputs, model.initial_state(len(inputs)), is_training=is_training
+      inputs, model.initial_state(len(inputs)), is_training=is_training
     )
     return out
 
@@ -187,10 +187,12 @@ def test_dropout_leaves_out_its_share_in_training_alone(which):
   params = net.init(jax.random.key(0), inputs, targets, True)
   params['language_model/projection']['w'] = jnp.eye(D)
   quiet = net.apply(params, None, inputs, targets, False)
-  noisy = jnp.stack([
+  noisy = jnp.stack(
+    [
       net.apply(params, jax.random.key(seed), inputs, targets, True)
       for seed in range(40)
-  ])
+    ]
+  )
   share = (noisy == 0).mean()
   assert abs(share - rate) < 0.02  # 9600 numbers: 4 standard deviations
   # What is left is scaled up for that.
@@ -204,16 +206,16 @@ def test_parameters_at_the_papers_size():
 
   def loss(inputs):
     core = rmc_jax.RelationalMemory(
-        mem_slots=1, head_size=625, num_heads=4, attention_mlp_layers=5
+      mem_slots=1, head_size=625, num_heads=4, attention_mlp_layers=5
     )
     model = LanguageModel(core, 267_735)
     hidden, _ = model(inputs, model.initial_state(1))
     return model.cross_entropy(hidden, inputs)
 
   shapes = jax.eval_shape(
-      hk.transform(loss).init,
-      jax.random.key(0),
-      jax.ShapeDtypeStruct((1, 2), np.int32),
+    hk.transform(loss).init,
+    jax.random.key(0),
+    jax.ShapeDtypeStruct((1, 2), np.int32),
   )
   counts = {}
   for path, module in shapes.items():
@@ -225,21 +227,24 @@ def test_parameters_at_the_papers_size():
   assert round(sum(counts.values()) / 1e6, 1) == 214.7
 
 
-@pytest.mark.parametrize('options, error, message', [
+@pytest.mark.parametrize(
+  'options, error, message',
+  [
     ({'head': 'free'}, ValueError, "head must be one of .*'free'"),
     ({'embedding_dropout': 1.0}, ValueError, 'embedding_dropout must be in'),
     ({'output_dropout': -0.1}, ValueError, 'output_dropout must be in'),
     ({'cutoffs': (5,)}, ValueError, "cutoffs are for head='adaptive'"),
     ({'head': 'adaptive'}, ValueError, 'cutoffs must be one or more'),
     (
-        {'head': 'adaptive', 'cutoffs': (5,), 'num_sampled': 3},
-        ValueError,
-        "num_sampled is for head='tied'",
+      {'head': 'adaptive', 'cutoffs': (5,), 'num_sampled': 3},
+      ValueError,
+      "num_sampled is for head='tied'",
     ),
     ({'num_sampled': V + 1}, ValueError, f'at most vocab_size, {V}'),
     ({'embedding_size': 0}, ValueError, 'embedding_size must be >= 1'),
     ({'block_size': 2.5}, TypeError, 'block_size must be an integer'),
-])
+  ],
+)
 def test_bad_arguments_are_named(options, error, message):
   net, inputs, targets, _ = make(read, **options)
   with pytest.raises(error, match=message):

@@ -24,7 +24,7 @@ def make(core=lambda: RelationalMemory(N, V, H), **kwargs):
 
 
 @pytest.mark.parametrize(
-    'core', [lambda: RelationalMemory(N, V, H), lambda: hk.LSTM(9)]
+  'core', [lambda: RelationalMemory(N, V, H), lambda: hk.LSTM(9)]
 )
 def test_logits_come_from_the_last_output(core):
   net, _, params, inputs = make(core)
@@ -42,15 +42,15 @@ def test_logits_come_from_the_last_output(core):
   hidden = np.asarray(output)
   for layer in ('mlp/~/linear_0', 'mlp/~/linear_1'):
     weights = params[f'sequence_classifier/{layer}']
-    hidden = np.maximum(hidden @ np.asarray(weights['w']) + np.asarray(
-        weights['b']
-    ), 0)
+    hidden = np.maximum(
+      hidden @ np.asarray(weights['w']) + np.asarray(weights['b']), 0
+    )
   weights = params['sequence_classifier/logits']
   # float32, products in another order.
   np.testing.assert_allclose(
-      logits,
-      hidden @ np.asarray(weights['w']) + np.asarray(weights['b']),
-      atol=1e-5,
+    logits,
+    hidden @ np.asarray(weights['w']) + np.asarray(weights['b']),
+    atol=1e-5,
   )
 
 
@@ -77,6 +77,6 @@ def test_parameter_count_at_the_papers_size():
     return SequenceClassifier(RelationalMemory(8, 32, 8), 8)(inputs)
 
   params = jax.eval_shape(
-      hk.transform(model).init, jax.random.key(0), jnp.zeros((1, 8, 40))
+    hk.transform(model).init, jax.random.key(0), jnp.zeros((1, 8, 40))
   )
   assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 605_184 + 723_976

@@ -9,9 +9,7 @@ def largest_array(function, *args):
   """Elements of the largest array that any operation gives, inner ones too."""
   jaxpr = jax.make_jaxpr(function)(*args).jaxpr
   return max(
-      np.prod(out.aval.shape)
-      for eqn in _equations(jaxpr)
-      for out in eqn.outvars
+    np.prod(out.aval.shape) for eqn in _equations(jaxpr) for out in eqn.outvars
   )
 
 

@@ -27,9 +27,9 @@ def make(dtype=np.float64):
 
   shapes = adaptive_softmax_shapes(V, CUTOFFS, D, shrink=SHRINK)
   adaptive = AdaptiveWeights(
-      draw(shapes.head),
-      [draw(shape) for shape in shapes.projections],
-      [draw(shape) for shape in shapes.tails],
+    draw(shapes.head),
+    [draw(shape) for shape in shapes.projections],
+    [draw(shape) for shape in shapes.tails],
   )
   return draw((B, T, D)), adaptive, draw((B, T))
 
@@ -45,7 +45,7 @@ def dense_log_probs(hidden, adaptive):
   of_head = jax.nn.log_softmax(hidden @ adaptive.head.T)
   groups = [of_head[..., : CUTOFFS[0]]]
   for i, (projection, tail) in enumerate(
-      zip(adaptive.projections, adaptive.tails, strict=True)
+    zip(adaptive.projections, adaptive.tails, strict=True)
   ):
     of_tail = jax.nn.log_softmax(hidden @ projection @ tail.T)
     groups.append(of_head[..., CUTOFFS[0] + i, None] + of_tail)
@@ -55,9 +55,9 @@ def dense_log_probs(hidden, adaptive):
 def test_shapes_checked_by_hand():
   shapes = adaptive_softmax_shapes(267_735, (20_000, 40_000, 200_000), 512)
   assert shapes == AdaptiveWeights(
-      head=(20_003, 512),
-      projections=[(512, 128), (512, 32), (512, 8)],
-      tails=[(20_000, 128), (160_000, 32), (67_735, 8)],
+    head=(20_003, 512),
+    projections=[(512, 128), (512, 32), (512, 8)],
+    tails=[(20_000, 128), (160_000, 32), (67_735, 8)],
   )
   # 13 / 2, 13 / 4 and 13 / 8, rounded down.
   shapes = adaptive_softmax_shapes(V, CUTOFFS, D, shrink=SHRINK)
@@ -70,19 +70,17 @@ def test_every_probability_equals_the_reference_and_they_sum_to_one(block_size):
     hidden, adaptive, _ = make()
     labels = jnp.broadcast_to(jnp.arange(V), (B, T, V))
     got = adaptive_log_probs(
-        jnp.repeat(hidden[:, :, None], V, axis=2),
-        adaptive,
-        labels,
-        block_size=block_size,
+      jnp.repeat(hidden[:, :, None], V, axis=2),
+      adaptive,
+      labels,
+      block_size=block_size,
     )
     wanted = reference.adaptive_distribution(
-        hidden.reshape(B * T, D),
-        adaptive.head,
-        list(zip(adaptive.projections, adaptive.tails, strict=True)),
+      hidden.reshape(B * T, D),
+      adaptive.head,
+      list(zip(adaptive.projections, adaptive.tails, strict=True)),
     )
-    np.testing.assert_allclose(
-        np.exp(got), wanted.reshape(B, T, V), **EXACT
-    )
+    np.testing.assert_allclose(np.exp(got), wanted.reshape(B, T, V), **EXACT)
     np.testing.assert_allclose(np.exp(got).sum(-1), 1.0, **EXACT)
 
 
@@ -93,7 +91,7 @@ def test_sum_and_gradients_equal_those_of_the_dense_distribution():
 
     def loss(hidden, adaptive):
       return adaptive_softmax_cross_entropy(
-          hidden, adaptive, labels, weights, block_size=4
+        hidden, adaptive, labels, weights, block_size=4
       )
 
     def dense(hidden, adaptive):
@@ -102,8 +100,8 @@ def test_sum_and_gradients_equal_those_of_the_dense_distribution():
       return -(weights * own).sum(), weights.sum()
 
     got, wanted = (
-        jax.jit(jax.value_and_grad(f, (0, 1), has_aux=True))(hidden, adaptive)
-        for f in (loss, dense)
+      jax.jit(jax.value_and_grad(f, (0, 1), has_aux=True))(hidden, adaptive)
+      for f in (loss, dense)
     )
     for g, w in zip(*map(jax.tree.leaves, (got, wanted)), strict=True):
       np.testing.assert_allclose(g, w, **EXACT)
@@ -119,16 +117,14 @@ def test_masked_labels_may_be_anything_and_get_no_gradient():
     @jax.jit
     def loss_and_gradient(labels):
       return jax.value_and_grad(
-          lambda hidden, adaptive: adaptive_softmax_cross_entropy(
-              hidden, adaptive, labels, jnp.asarray(mask), block_size=4
-          ),
-          (0, 1),
-          has_aux=True,
+        lambda hidden, adaptive: adaptive_softmax_cross_entropy(
+          hidden, adaptive, labels, jnp.asarray(mask), block_size=4
+        ),
+        (0, 1),
+        has_aux=True,
       )(hidden, adaptive)
 
-    got = loss_and_gradient(
-        labels.at[1, 2:5].set(jnp.array([V, V + 90, -1]))
-    )
+    got = loss_and_gradient(labels.at[1, 2:5].set(jnp.array([V, V + 90, -1])))
     wanted = loss_and_gradient(labels)
     for g, w in zip(*map(jax.tree.leaves, (got, wanted)), strict=True):
       np.testing.assert_array_equal(g, w)
@@ -141,7 +137,7 @@ def test_masked_labels_may_be_anything_and_get_no_gradient():
 def test_a_label_out_of_range_is_not_finite(label):
   hidden, adaptive, _ = make(np.float32)
   got = adaptive_log_probs(
-      hidden, adaptive, all_labels().at[2, 1].set(label), block_size=4
+    hidden, adaptive, all_labels().at[2, 1].set(label), block_size=4
   )
   assert np.argwhere(np.isnan(got)).tolist() == [[2, 1]]
 
@@ -150,18 +146,18 @@ def test_factors_are_narrow_and_sums_are_not():
   hidden, adaptive, _ = make(np.float32)
   labels = all_labels()
   got, same, exact = (
-      adaptive_log_probs(*args, labels, block_size=4, compute_dtype=dtype)
-      for args, dtype in (
-          ((hidden, adaptive), jnp.bfloat16),
-          (
-              jax.tree.map(
-                  lambda x: x.astype(jnp.bfloat16).astype(x.dtype),
-                  (hidden, adaptive),
-              ),
-              jnp.bfloat16,
-          ),
-          ((hidden, adaptive), None),
-      )
+    adaptive_log_probs(*args, labels, block_size=4, compute_dtype=dtype)
+    for args, dtype in (
+      ((hidden, adaptive), jnp.bfloat16),
+      (
+        jax.tree.map(
+          lambda x: x.astype(jnp.bfloat16).astype(x.dtype),
+          (hidden, adaptive),
+        ),
+        jnp.bfloat16,
+      ),
+      ((hidden, adaptive), None),
+    )
   )
   assert got.dtype == jnp.float32
   np.testing.assert_array_equal(got, same)
@@ -174,12 +170,12 @@ def test_no_array_has_a_number_for_each_row_and_word_of_a_tail():
   rows, width, block = 60, 4, 16
   shapes = adaptive_softmax_shapes(1000, (20, 100), width, shrink=2)
   adaptive = jax.tree.map(
-      jnp.ones, shapes, is_leaf=lambda x: isinstance(x[0], int)
+    jnp.ones, shapes, is_leaf=lambda x: isinstance(x[0], int)
   )
 
   def loss(hidden, adaptive):
     return adaptive_softmax_cross_entropy(
-        hidden, adaptive, jnp.zeros(rows, int), block_size=block
+      hidden, adaptive, jnp.zeros(rows, int), block_size=block
     )[0]
 
   hidden = jnp.ones((rows, width))

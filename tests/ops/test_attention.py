@@ -25,12 +25,12 @@ def test_attention_equals_a_loop_over_rows_and_heads():
   for b in range(B):
     for h in range(H):
       expected, expected_weights = reference.attend(
-          *(np.float64(x[b, :, h]) for x in (query, key, value))
+        *(np.float64(x[b, :, h]) for x in (query, key, value))
       )
       np.testing.assert_allclose(weights[b, h], expected_weights, atol=5e-6)
       # float32 sums of K = 11 and M = 5 products of order 1.
       np.testing.assert_allclose(
-          attended[b, :, h * V : (h + 1) * V], expected, atol=5e-6
+        attended[b, :, h * V : (h + 1) * V], expected, atol=5e-6
       )
 
 
@@ -39,7 +39,9 @@ def test_weights_mix_the_values_they_belong_to():
   attended, weights = ops.dot_product_attention(query, [key], [value])
   mixed = np.einsum('bhnm,bmhv->bnhv', weights, value)
   np.testing.assert_allclose(
-      attended, mixed.reshape(B, N, H * V), atol=5e-6  # as above
+    attended,
+    mixed.reshape(B, N, H * V),
+    atol=5e-6,  # as above
   )
 
 
@@ -49,7 +51,7 @@ def test_groups_of_rows_are_as_one():
   groups = [(x[:, :3], x[:, 3:4], x[:, 4:]) for x in (key, value)]
   # Sums of M = 5 terms of order 1, in another order.
   for got, expected in zip(
-      ops.dot_product_attention(query, *groups), whole, strict=True
+    ops.dot_product_attention(query, *groups), whole, strict=True
   ):
     np.testing.assert_allclose(got, expected, atol=5e-6)
 
@@ -65,7 +67,7 @@ def test_narrow_products_keep_a_float32_softmax():
   query, key, value = make()
   exact, _ = ops.dot_product_attention(query, [key], [value])
   narrow, weights = ops.dot_product_attention(
-      query, [key], [value], compute_dtype=jnp.bfloat16
+    query, [key], [value], compute_dtype=jnp.bfloat16
   )
   assert (narrow.dtype, weights.dtype) == (jnp.float32, jnp.float32)
   # A bfloat16 softmax sums to 1 within 1e-3 only.
@@ -82,7 +84,7 @@ def test_split_heads_takes_parts_inside_each_head():
     start = h * (K + V)
     np.testing.assert_array_equal(first[..., h, :], rows[..., start:][..., :K])
     np.testing.assert_array_equal(
-        second[..., h, :], rows[..., start + K :][..., :V]
+      second[..., h, :], rows[..., start + K :][..., :V]
     )
 
 
@@ -102,11 +104,11 @@ def test_rows_and_features_that_do_not_fit_are_refused():
 def test_gradient_of_attention_by_finite_differences():
   query, key, value = make()
   jax.test_util.check_grads(
-      lambda q, k, v: ops.dot_product_attention(q, [k], [v])[0],
-      (query, key, value),
-      order=1,
-      modes=['rev'],
-      # Central differences in float32 of a sum of order 1.
-      atol=0.05,
-      rtol=0.05,
+    lambda q, k, v: ops.dot_product_attention(q, [k], [v])[0],
+    (query, key, value),
+    order=1,
+    modes=['rev'],
+    # Central differences in float32 of a sum of order 1.
+    atol=0.05,
+    rtol=0.05,
   )

@@ -36,14 +36,14 @@ def all_labels():
 def expected(hidden, embeddings, bias, weights, labels):
   """The reference's sum and gradients, which know no B."""
   hidden, embeddings, bias, weights = map(
-      np.float64, (hidden, embeddings, bias, weights)
+    np.float64, (hidden, embeddings, bias, weights)
   )
   total, slopes = reference.cross_entropy(
-      hidden.reshape(B * T, D),
-      embeddings,
-      bias,
-      np.ravel(labels),
-      weights.ravel(),
+    hidden.reshape(B * T, D),
+    embeddings,
+    bias,
+    np.ravel(labels),
+    weights.ravel(),
   )
   slopes['hidden'] = slopes['hidden'].reshape(B, T, D)
   return total, list(slopes.values())
@@ -52,7 +52,7 @@ def expected(hidden, embeddings, bias, weights, labels):
 def summed(labels, weights=None, **kwargs):
   """The loss as a function of hidden, embeddings and bias."""
   return lambda hidden, embeddings, bias=None: blocked_softmax_cross_entropy(
-      hidden, embeddings, labels, weights, bias=bias, **kwargs
+    hidden, embeddings, labels, weights, bias=bias, **kwargs
   )[0]
 
 
@@ -62,7 +62,7 @@ def test_sum_and_gradients_equal_the_reference(block_size):
     *args, weights = make()
     labels = all_labels()
     total, gradients = jax.value_and_grad(
-        summed(labels, weights, block_size=block_size), (0, 1, 2)
+      summed(labels, weights, block_size=block_size), (0, 1, 2)
     )(*args)
     wanted, slopes = expected(*args, weights, labels)
     np.testing.assert_allclose(total, wanted, **EXACT)
@@ -75,7 +75,7 @@ def test_without_a_bias_it_is_zero():
     hidden, embeddings, bias, weights = make()
     labels = all_labels()
     total, gradients = jax.value_and_grad(
-        summed(labels, weights, block_size=4), (0, 1)
+      summed(labels, weights, block_size=4), (0, 1)
     )(hidden, embeddings)
     wanted, slopes = expected(hidden, embeddings, 0 * bias, weights, labels)
     np.testing.assert_allclose(total, wanted, **EXACT)
@@ -94,9 +94,9 @@ def test_float32_is_as_good_as_the_plain_loss():
   got = jax.value_and_grad(summed(labels, weights, block_size=4), (0, 1, 2))
   wanted = jax.value_and_grad(plain, (0, 1, 2))
   for g, w in zip(
-      jax.tree.leaves(got(hidden, embeddings, bias)),
-      jax.tree.leaves(wanted(hidden, embeddings, bias)),
-      strict=True,
+    jax.tree.leaves(got(hidden, embeddings, bias)),
+    jax.tree.leaves(wanted(hidden, embeddings, bias)),
+    strict=True,
   ):
     assert g.dtype == jnp.float32
     np.testing.assert_allclose(g, w, **SINGLE)
@@ -118,13 +118,11 @@ def test_large_logits_do_not_overflow(block_size):
   logits = np.float32(1e4) * np.linspace(-1, 1, V, dtype=np.float32)[None]
   labels = jnp.asarray([3])
   got, (gradient, _) = jax.value_and_grad(
-      summed(labels, block_size=block_size), (0, 1)
+    summed(labels, block_size=block_size), (0, 1)
   )(jnp.asarray(logits), jnp.eye(V))
   # The largest has all of the probability.
   assert got == logits[0, V - 1] - logits[0, 3]
-  np.testing.assert_array_equal(
-      gradient[0], np.eye(V)[V - 1] - np.eye(V)[3]
-  )
+  np.testing.assert_array_equal(gradient[0], np.eye(V)[V - 1] - np.eye(V)[3])
 
 
 def test_a_large_offset_of_all_logits_costs_no_precision():
@@ -132,11 +130,11 @@ def test_a_large_offset_of_all_logits_costs_no_precision():
 
   def log_probs(bias):
     return blocked_log_probs(
-        jnp.zeros((V, D)),
-        jnp.zeros((V, D)),
-        jnp.arange(V),
-        block_size=4,
-        bias=bias,
+      jnp.zeros((V, D)),
+      jnp.zeros((V, D)),
+      jnp.arange(V),
+      block_size=4,
+      bias=bias,
     )
 
   # Integers below 2^24, which float32 holds.
@@ -152,10 +150,10 @@ def test_a_bias_of_minus_infinity_forbids_a_block_of_words(forbidden):
     old = np.flatnonzero(allowed)
     labels = np.random.default_rng(2).integers(0, len(old), size=(B, T))
     total, gradients = jax.value_and_grad(
-        summed(jnp.asarray(old[labels]), weights, block_size=4), (0, 1, 2)
+      summed(jnp.asarray(old[labels]), weights, block_size=4), (0, 1, 2)
     )(hidden, embeddings, jnp.where(allowed, bias, -jnp.inf))
     wanted, slopes = expected(
-        hidden, embeddings[old], bias[old], weights, labels
+      hidden, embeddings[old], bias[old], weights, labels
     )
     np.testing.assert_allclose(total, wanted, **EXACT)
     np.testing.assert_allclose(gradients[0], slopes[0], **EXACT)
@@ -173,11 +171,11 @@ def test_masked_labels_may_be_anything_and_get_no_gradient():
     padded = padded.at[1, 3].set(-1)
     wanted, slopes = expected(*args, mask, labels)
     (total, weight), gradients = jax.value_and_grad(
-        lambda *args: blocked_softmax_cross_entropy(
-            *args[:2], padded, jnp.asarray(mask), block_size=4, bias=args[2]
-        ),
-        (0, 1, 2),
-        has_aux=True,
+      lambda *args: blocked_softmax_cross_entropy(
+        *args[:2], padded, jnp.asarray(mask), block_size=4, bias=args[2]
+      ),
+      (0, 1, 2),
+      has_aux=True,
     )(*args)
     np.testing.assert_allclose(total, wanted, **EXACT)
     assert weight == B * T - 3
@@ -202,18 +200,18 @@ def test_each_example_of_a_map_is_on_its_own(mapped):
   @jax.jit
   def loss_and_gradient(*row):
     return jax.value_and_grad(
-        lambda hidden, labels, weights: blocked_softmax_cross_entropy(
-            hidden, embeddings, labels, weights, block_size=4, bias=bias
-        ),
-        has_aux=True,
+      lambda hidden, labels, weights: blocked_softmax_cross_entropy(
+        hidden, embeddings, labels, weights, block_size=4, bias=bias
+      ),
+      has_aux=True,
     )(*row)
 
   rows = hidden, all_labels(), weights
   each = [loss_and_gradient(*row) for row in zip(*rows, strict=True)]
   for got, *wanted in zip(
-      jax.tree.leaves(mapped(loss_and_gradient)(*rows)),
-      *map(jax.tree.leaves, each),
-      strict=True,
+    jax.tree.leaves(mapped(loss_and_gradient)(*rows)),
+    *map(jax.tree.leaves, each),
+    strict=True,
   ):
     np.testing.assert_allclose(got, np.stack(wanted), **SINGLE)
 
@@ -237,15 +235,15 @@ def test_no_array_has_a_number_for_each_row_and_word():
 def test_compiled_memory_is_that_of_a_block():
   rows, width, words, block = 64, 3, 4001, 100
   args = [
-      jax.ShapeDtypeStruct(shape, jnp.float32)
-      for shape in ((rows, width), (words, width), (words,))
+    jax.ShapeDtypeStruct(shape, jnp.float32)
+    for shape in ((rows, width), (words, width), (words,))
   ]
   loss = summed(jnp.zeros(rows, int), block_size=block)
   for function in loss, jax.grad(loss, (0, 1, 2)):
     compiled = jax.jit(function).lower(*args).compile()
     # A few times R * C numbers, where V is 40 times C.
     assert compiled.memory_analysis().temp_size_in_bytes < 4 * (
-        4 * rows * block + 2 * words * width
+      4 * rows * block + 2 * words * width
     )
 
 
@@ -253,8 +251,8 @@ def test_factors_are_narrow_and_sums_are_not():
   *args, weights = make(np.float32)
   labels = all_labels()
   total, gradients = jax.value_and_grad(
-      summed(labels, weights, block_size=4, compute_dtype=jnp.bfloat16),
-      (0, 1, 2),
+    summed(labels, weights, block_size=4, compute_dtype=jnp.bfloat16),
+    (0, 1, 2),
   )(*args)
   rounded = [x.astype(jnp.bfloat16) for x in args[:2]]
   wanted, slopes = expected(*rounded, args[2], weights, labels)
@@ -273,30 +271,30 @@ def test_gradients_have_the_dtype_of_what_they_are_for():
   hidden, embeddings, bias, _ = make(np.float32)
   hidden, embeddings = (x.astype(jnp.bfloat16) for x in (hidden, embeddings))
   total, gradients = jax.value_and_grad(
-      summed(all_labels(), block_size=4), (0, 1, 2)
+    summed(all_labels(), block_size=4), (0, 1, 2)
   )(hidden, embeddings, bias)
   assert total.dtype == jnp.float32
   assert [g.dtype for g in gradients] == [jnp.bfloat16] * 2 + [jnp.float32]
 
 
 @pytest.mark.parametrize(
-    'name, shape',
-    [
-        ('hidden', (T, B, D)),
-        ('embeddings', (D, V)),
-        ('labels', (T, B)),
-        ('weights', (T, B)),
-        ('bias', (D,)),
-    ],
+  'name, shape',
+  [
+    ('hidden', (T, B, D)),
+    ('embeddings', (D, V)),
+    ('labels', (T, B)),
+    ('weights', (T, B)),
+    ('bias', (D,)),
+  ],
 )
 def test_swapped_axes_are_refused(name, shape):
   hidden, embeddings, bias, weights = make(np.float32)
   args = {
-      'hidden': hidden,
-      'embeddings': embeddings,
-      'labels': all_labels(),
-      'weights': weights,
-      'bias': bias,
+    'hidden': hidden,
+    'embeddings': embeddings,
+    'labels': all_labels(),
+    'weights': weights,
+    'bias': bias,
   }
   args[name] = jnp.ones(shape, args[name].dtype)
   with pytest.raises(AssertionError):

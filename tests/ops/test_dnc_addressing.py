@@ -32,7 +32,7 @@ def one_hot(*slots):
 def test_content_weights_checked_by_hand():
   memory = jnp.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
   got = addressing.content_weights(
-      jnp.array([[1.0, 0.0]]), jnp.array([1.0]), memory
+    jnp.array([[1.0, 0.0]]), jnp.array([1.0]), memory
   )
   # Cosines 1, 0 and 0.7071, times softplus(1) = 1.3133.
   np.testing.assert_allclose(got, [[0.5129, 0.1379, 0.3491]], atol=5e-5)
@@ -40,20 +40,20 @@ def test_content_weights_checked_by_hand():
 
 def test_usage_checked_by_hand():
   usage = addressing.usage_after_writes(
-      jnp.array([0.2, 0.5]), jnp.array([[0.5, 0.5]])
+    jnp.array([0.2, 0.5]), jnp.array([[0.5, 0.5]])
   )
   np.testing.assert_allclose(usage, [0.6, 0.75], atol=ATOL)
   usage = addressing.usage_after_reads(
-      usage, jnp.array([1.0]), jnp.array([[1.0, 0.0]])
+    usage, jnp.array([1.0]), jnp.array([[1.0, 0.0]])
   )
   np.testing.assert_allclose(usage, [0.0, 0.75], atol=ATOL)
   # Two heads: 0.5 * 0.8 of slot 0 is left alone, and 0.75 * 0.9 is kept.
   usage = addressing.usage_after_writes(
-      jnp.array([0.0]), jnp.array([[0.5], [0.2]])
+    jnp.array([0.0]), jnp.array([[0.5], [0.2]])
   )
   np.testing.assert_allclose(usage, [0.6], atol=ATOL)
   usage = addressing.usage_after_reads(
-      jnp.array([1.0]), jnp.array([0.5, 0.1]), jnp.array([[0.5], [1.0]])
+    jnp.array([1.0]), jnp.array([0.5, 0.1]), jnp.array([[0.5], [1.0]])
   )
   np.testing.assert_allclose(usage, [0.675], atol=ATOL)
 
@@ -67,11 +67,11 @@ def test_allocation_checked_by_hand():
 def test_allocation_picks_the_unused_slot():
   usage = jnp.ones(N).at[4].set(0.0)
   np.testing.assert_allclose(
-      addressing.allocation(usage), one_hot(4)[0], atol=2e-6
+    addressing.allocation(usage), one_hot(4)[0], atol=2e-6
   )
   # All are free: the first, all but entirely.
   np.testing.assert_allclose(
-      addressing.allocation(jnp.zeros(N)), one_hot(0)[0], atol=2e-6
+    addressing.allocation(jnp.zeros(N)), one_hot(0)[0], atol=2e-6
   )
   # None is.
   np.testing.assert_array_equal(addressing.allocation(jnp.ones(N)), 0.0)
@@ -90,15 +90,15 @@ def test_allocation_equals_sorting():
   # As many slots as the paper has, and usages that differ by little.
   usage = 0.5 + 1e-4 * uniform(80)
   np.testing.assert_allclose(
-      addressing.allocation(usage),
-      reference.allocation(np.float64(usage)),
-      atol=ATOL,
+    addressing.allocation(usage),
+    reference.allocation(np.float64(usage)),
+    atol=ATOL,
   )
 
 
-@pytest.mark.parametrize('usage', [
-    jnp.zeros(N), jnp.ones(N), jnp.full(N, 0.3), uniform(N)
-])
+@pytest.mark.parametrize(
+  'usage', [jnp.zeros(N), jnp.ones(N), jnp.full(N, 0.3), uniform(N)]
+)
 def test_allocation_has_finite_gradients_and_none_through_the_order(usage):
   along = jnp.asarray(np.random.default_rng(1).normal(size=N))
   gradient = jax.grad(lambda u: addressing.allocation(u) @ along)(usage)
@@ -125,18 +125,18 @@ def test_later_write_heads_are_allocated_what_earlier_ones_leave():
     assert got[1].argmax() == second
   got = addressing.write_allocations(usage, jnp.array([0.5, 0.7]))
   np.testing.assert_allclose(
-      got[1], reference.allocation(np.array([1.0, 0.5, 1.0, 0.2])), atol=ATOL
+    got[1], reference.allocation(np.array([1.0, 0.5, 1.0, 0.2])), atol=ATOL
   )
 
 
 def test_write_weights_are_between_allocation_and_content():
   free, content = weights(J, N), weights(J, N, seed=1)
   got = addressing.write_weights(
-      jnp.array([1.0, 0.5]), jnp.array([1.0, 0.25]), free, content
+    jnp.array([1.0, 0.5]), jnp.array([1.0, 0.25]), free, content
   )
   np.testing.assert_allclose(got[0], free[0], atol=ATOL)
   np.testing.assert_allclose(
-      got[1], 0.125 * free[1] + 0.375 * content[1], atol=ATOL
+    got[1], 0.125 * free[1] + 0.375 * content[1], atol=ATOL
   )
 
 
@@ -171,19 +171,19 @@ def test_no_write_leaves_links_and_precedence_as_they_are():
   link = weights(J, N, N) * (1 - jnp.eye(N))[None]
   precedence, nothing = weights(J, N), jnp.zeros((J, N))
   np.testing.assert_array_equal(
-      addressing.next_link(link, precedence, nothing), link
+    addressing.next_link(link, precedence, nothing), link
   )
   np.testing.assert_array_equal(
-      addressing.next_precedence(precedence, nothing), precedence
+    addressing.next_precedence(precedence, nothing), precedence
   )
 
 
 def test_read_modes_are_backward_then_forward_then_content():
   backward, forward = uniform(R, J, N), uniform(R, J, N, seed=1)
   content = uniform(R, N, seed=2)
-  for i, ways in enumerate((
-      backward[:, 0], backward[:, 1], forward[:, 0], forward[:, 1], content
-  )):
+  for i, ways in enumerate(
+    (backward[:, 0], backward[:, 1], forward[:, 0], forward[:, 1], content)
+  ):
     modes = jnp.tile(jax.nn.one_hot(i, 2 * J + 1), (R, 1))
     got = addressing.read_weights(modes, backward, forward, content)
     np.testing.assert_array_equal(got, ways)
@@ -208,35 +208,33 @@ def test_what_must_hold_of_weights_usage_and_links():
     allocate, write = gates(J), gates(J)
     allocations = addressing.write_allocations(usage, allocate * write)
     written = addressing.write_weights(
-        write,
-        allocate,
-        allocations,
-        addressing.content_weights(normal(J, W), normal(J), memory),
+      write,
+      allocate,
+      allocations,
+      addressing.content_weights(normal(J, W), normal(J), memory),
     )
     memory = addressing.erase_and_add(
-        memory, written, gates(J, W), normal(J, W)
+      memory, written, gates(J, W), normal(J, W)
     )
     link = addressing.next_link(link, precedence, written)
     precedence = addressing.next_precedence(precedence, written)
     read = addressing.read_weights(
-        jax.nn.softmax(normal(R, 2 * J + 1)),
-        *addressing.follow_links(link, read),
-        addressing.content_weights(normal(R, W), normal(R), memory),
+      jax.nn.softmax(normal(R, 2 * J + 1)),
+      *addressing.follow_links(link, read),
+      addressing.content_weights(normal(R, W), normal(R), memory),
     )
     for name, x in {
-        'usage': usage[..., None],
-        'allocations': allocations,
-        'written': written,
-        'rows': link,
-        'columns': link.swapaxes(-1, -2),
-        'precedence': precedence,
-        'read': read,
+      'usage': usage[..., None],
+      'allocations': allocations,
+      'written': written,
+      'rows': link,
+      'columns': link.swapaxes(-1, -2),
+      'precedence': precedence,
+      'read': read,
     }.items():
       assert x.min() >= -ATOL, name
       assert x.sum(axis=-1).max() <= 1 + 1e-5, name
-    np.testing.assert_array_equal(
-        jnp.diagonal(link, axis1=-2, axis2=-1), 0.0
-    )
+    np.testing.assert_array_equal(jnp.diagonal(link, axis1=-2, axis2=-1), 0.0)
   # Not because nothing happened.
   assert read.sum(axis=-1).max() > 0.9
   assert link.sum(axis=-1).max() > 0.9
@@ -253,12 +251,14 @@ def test_write_weights_have_no_gradient_through_usage():
   np.testing.assert_array_equal(d_written, 0.0)
   assert np.abs(d_usage).min() > 0
   d_read = jax.grad(
-      lambda read: addressing.usage_after_reads(usage, uniform(R), read) @ along
+    lambda read: addressing.usage_after_reads(usage, uniform(R), read) @ along
   )(weights(R, N))
   assert np.abs(d_read).min() > 0
 
 
-@pytest.mark.parametrize('name, shapes', [
+@pytest.mark.parametrize(
+  'name, shapes',
+  [
     ('content_weights', [(R, W), (R,), (N, W)]),
     ('usage_after_writes', [(N,), (J, N)]),
     ('usage_after_reads', [(N,), (R,), (R, N)]),
@@ -271,12 +271,11 @@ def test_write_weights_have_no_gradient_through_usage():
     ('follow_links', [(J, N, N), (R, N)]),
     ('read_weights', [(R, 2 * J + 1), (R, J, N), (R, J, N), (R, N)]),
     ('read_words', [(R, N), (N, W)]),
-])
+  ],
+)
 def test_leading_axes_are_examples_of_their_own(name, shapes):
   function = getattr(addressing, name)
-  args = [
-      uniform(*LEAD, *shape, seed=i) / N for i, shape in enumerate(shapes)
-  ]
+  args = [uniform(*LEAD, *shape, seed=i) / N for i, shape in enumerate(shapes)]
   together = jax.tree.leaves(function(*args))
   apart = jax.tree.leaves(function(*(arg[3, 1] for arg in args)))
   for got, expected in zip(together, apart, strict=True):

@@ -14,7 +14,7 @@ def make(dtype=np.float32):
   rng = np.random.default_rng(0)
   x = 3.0 + 2.0 * rng.normal(size=(B, M, X))
   return [
-      jnp.asarray(a, dtype) for a in (x, rng.normal(size=X), rng.normal(size=X))
+    jnp.asarray(a, dtype) for a in (x, rng.normal(size=X), rng.normal(size=X))
   ]
 
 
@@ -28,12 +28,12 @@ def plain(x, scale, offset):
 def test_equals_haikus():
   x, scale, offset = make()
   haikus = hk.without_apply_rng(
-      hk.transform(lambda x: hk.LayerNorm(-1, True, True)(x))
+    hk.transform(lambda x: hk.LayerNorm(-1, True, True)(x))
   )
   params = {'layer_norm': {'scale': scale, 'offset': offset}}
   # A few roundings of numbers up to 5.
   np.testing.assert_allclose(
-      ops.layer_norm(x, scale, offset), haikus.apply(params, x), atol=5e-6
+    ops.layer_norm(x, scale, offset), haikus.apply(params, x), atol=5e-6
   )
 
 
@@ -52,9 +52,9 @@ def test_derivatives_equal_those_of_the_plain_formula():
 
     for function in (loss, slope):  # first and second derivatives
       for got, expected in zip(
-          jax.grad(function(ops.layer_norm), (0, 1, 2))(*x),
-          jax.grad(function(plain), (0, 1, 2))(*x),
-          strict=True,
+        jax.grad(function(ops.layer_norm), (0, 1, 2))(*x),
+        jax.grad(function(plain), (0, 1, 2))(*x),
+        strict=True,
       ):
         # The same float64 numbers in another order.
         np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-11)

@@ -53,10 +53,12 @@ def test_words_come_one_after_the_other_without_replacement():
   first, second = many_samples(draws, 2).ids.T
   assert np.all(first != second)
   p = reference.log_uniform(V)
-  after = np.array([
+  after = np.array(
+    [
       sum(p[u] * p[v] / (1 - p[u]) for u in range(V) if u != v)
       for v in range(V)
-  ])
+    ]
+  )
   for words, probs in (first, p), (second, after):
     counts = np.bincount(words, minlength=V)
     chi_square = ((counts - draws * probs) ** 2 / (draws * probs)).sum()
@@ -71,7 +73,7 @@ def test_each_word_is_sampled_as_often_as_expected(num_sampled):
   is_in = np.zeros((draws, V), bool)
   is_in[np.arange(draws)[:, None], sample.ids] = True
   counts = jax.vmap(lambda t: expected_count(jnp.arange(V), t, V))(
-      sample.threshold
+    sample.threshold
   )
   # Weighed by 1 / q, every word counts 1 on average, whatever the threshold.
   weighed = is_in / np.float64(counts)
@@ -88,7 +90,7 @@ def test_words_differ_and_all_of_them_are_all():
   sample = sample_words(jax.random.key(0), V, V)
   assert sorted(np.asarray(sample.ids)) == list(range(V))
   np.testing.assert_array_equal(
-      expected_count(jnp.arange(V), sample.threshold, V), 1.0
+    expected_count(jnp.arange(V), sample.threshold, V), 1.0
   )
 
 
@@ -101,18 +103,18 @@ def test_sum_equals_the_reference():
     assert 0 < np.isin(labels, sample.ids).sum() < labels.size
     for b in bias, None:
       total, weight = sampled_softmax_cross_entropy(
-          hidden, embeddings, labels, sample, weights, bias=b
+        hidden, embeddings, labels, sample, weights, bias=b
       )
       wanted = reference.sampled_log_probs(
-          hidden.reshape(B * T, D),
-          np.asarray(embeddings),
-          np.zeros(V) if b is None else np.asarray(b),
-          np.ravel(labels),
-          np.asarray(sample.ids),
-          float(sample.threshold),
+        hidden.reshape(B * T, D),
+        np.asarray(embeddings),
+        np.zeros(V) if b is None else np.asarray(b),
+        np.ravel(labels),
+        np.asarray(sample.ids),
+        float(sample.threshold),
       )
       np.testing.assert_allclose(
-          total, -(wanted * np.ravel(weights)).sum(), **EXACT
+        total, -(wanted * np.ravel(weights)).sum(), **EXACT
       )
       np.testing.assert_allclose(weight, weights.sum(), **EXACT)
 
@@ -125,7 +127,7 @@ def test_an_accidental_hit_is_as_if_it_were_not_there():
     def loss(ids):
       sample = Sample(jnp.array(ids), threshold)
       return sampled_softmax_cross_entropy(
-          hidden, embeddings, jnp.full((B, T), 6), sample, bias=bias
+        hidden, embeddings, jnp.full((B, T), 6), sample, bias=bias
       )[0]
 
     np.testing.assert_allclose(loss([2, 6, 9]), loss([2, 9]), **EXACT)
@@ -141,16 +143,16 @@ def test_with_all_words_it_is_the_exact_loss():
 
     def sampled(hidden, embeddings, bias):
       return sampled_softmax_cross_entropy(
-          hidden, embeddings, labels, sample, weights, bias=bias
+        hidden, embeddings, labels, sample, weights, bias=bias
       )[0]
 
     def exact(hidden, embeddings, bias):
       return blocked_softmax_cross_entropy(
-          hidden, embeddings, labels, weights, bias=bias, block_size=V
+        hidden, embeddings, labels, weights, bias=bias, block_size=V
       )[0]
 
     got, wanted = (
-        jax.value_and_grad(f, (0, 1, 2))(*args) for f in (sampled, exact)
+      jax.value_and_grad(f, (0, 1, 2))(*args) for f in (sampled, exact)
     )
     for g, w in zip(*map(jax.tree.leaves, (got, wanted)), strict=True):
       np.testing.assert_allclose(g, w, **EXACT)
@@ -164,9 +166,9 @@ def test_more_words_bring_loss_and_gradient_closer_to_the_exact_ones():
   labels = np.random.default_rng(1).choice(words, size=(B, T), p=p)
   labels = jnp.asarray(labels)
   exact, slope = jax.value_and_grad(
-      lambda e: blocked_softmax_cross_entropy(
-          hidden, e, labels, block_size=words
-      )[0]
+    lambda e: blocked_softmax_cross_entropy(
+      hidden, e, labels, block_size=words
+    )[0]
   )(embeddings)
 
   def off(num_sampled):
@@ -175,16 +177,18 @@ def test_more_words_bring_loss_and_gradient_closer_to_the_exact_ones():
     def one(key):
       sample = sample_words(key, num_sampled, words)
       return jax.value_and_grad(
-          lambda e: sampled_softmax_cross_entropy(hidden, e, labels, sample)[0]
+        lambda e: sampled_softmax_cross_entropy(hidden, e, labels, sample)[0]
       )(embeddings)
 
     losses, slopes = jax.jit(jax.vmap(one))(
-        jax.random.split(jax.random.key(5), 1000)
+      jax.random.split(jax.random.key(5), 1000)
     )
-    return np.array([
+    return np.array(
+      [
         abs(losses.mean() - exact) / exact,
         np.linalg.norm(slopes.mean(axis=0) - slope) / np.linalg.norm(slope),
-    ])
+      ]
+    )
 
   few, some, most = off(3), off(30), off(90)
   # The means of 1000 are themselves off by 0.02 of the gradient or less.
@@ -202,16 +206,16 @@ def test_masked_labels_may_be_anything_and_get_no_gradient():
   @jax.jit
   def loss_and_gradient(labels):
     return jax.value_and_grad(
-        lambda hidden, embeddings, bias: sampled_softmax_cross_entropy(
-            hidden, embeddings, labels, sample, jnp.asarray(mask), bias=bias
-        ),
-        (0, 1, 2),
-        has_aux=True,
+      lambda hidden, embeddings, bias: sampled_softmax_cross_entropy(
+        hidden, embeddings, labels, sample, jnp.asarray(mask), bias=bias
+      ),
+      (0, 1, 2),
+      has_aux=True,
     )(*args)
 
   got = loss_and_gradient(labels.at[1, 2:].set(jnp.array([V, V + 90, -100])))
   for g, w in zip(
-      *map(jax.tree.leaves, (got, loss_and_gradient(labels))), strict=True
+    *map(jax.tree.leaves, (got, loss_and_gradient(labels))), strict=True
   ):
     np.testing.assert_array_equal(g, w)
   (_, weight), (d_hidden, *_) = got
@@ -234,11 +238,11 @@ def test_factors_are_narrow_and_sums_are_not():
 
   def loss(hidden, embeddings, **kwargs):
     return sampled_softmax_cross_entropy(
-        hidden, embeddings, all_labels(), sample, bias=bias, **kwargs
+      hidden, embeddings, all_labels(), sample, bias=bias, **kwargs
     )[0]
 
   rounded = [
-      x.astype(jnp.bfloat16).astype(x.dtype) for x in (hidden, embeddings)
+    x.astype(jnp.bfloat16).astype(x.dtype) for x in (hidden, embeddings)
   ]
   got = loss(hidden, embeddings, compute_dtype=jnp.bfloat16)
   assert got.dtype == jnp.float32
@@ -254,14 +258,14 @@ def test_no_array_has_a_number_for_each_row_and_word():
   def loss(hidden, embeddings, bias, key):
     sample = sample_words(key, sampled, words)
     return sampled_softmax_cross_entropy(
-        hidden, embeddings, labels, sample, bias=bias
+      hidden, embeddings, labels, sample, bias=bias
     )[0]
 
   args = (
-      jnp.ones((rows, width)),
-      jnp.ones((words, width)),
-      jnp.ones(words),
-      jax.random.key(0),
+    jnp.ones((rows, width)),
+    jnp.ones((words, width)),
+    jnp.ones(words),
+    jax.random.key(0),
   )
   for function in loss, jax.grad(loss, (0, 1, 2)):
     # The label's own logit beside those of the sampled words.
@@ -275,26 +279,26 @@ def test_a_sample_that_cannot_be_is_refused(num_sampled):
 
 
 @pytest.mark.parametrize(
-    'name, shape',
-    [
-        ('hidden', (T, B, D)),
-        ('embeddings', (D, V)),
-        ('labels', (T, B)),
-        ('weights', (T, B)),
-        ('bias', (D,)),
-    ],
+  'name, shape',
+  [
+    ('hidden', (T, B, D)),
+    ('embeddings', (D, V)),
+    ('labels', (T, B)),
+    ('weights', (T, B)),
+    ('bias', (D,)),
+  ],
 )
 def test_swapped_axes_are_refused(name, shape):
   hidden, embeddings, bias, weights = make(np.float32)
   args = {
-      'hidden': hidden,
-      'embeddings': embeddings,
-      'labels': all_labels(),
-      'weights': weights,
-      'bias': bias,
+    'hidden': hidden,
+    'embeddings': embeddings,
+    'labels': all_labels(),
+    'weights': weights,
+    'bias': bias,
   }
   args[name] = jnp.ones(shape, args[name].dtype)
   with pytest.raises(AssertionError):
     sampled_softmax_cross_entropy(
-        **args, sample=sample_words(jax.random.key(0), 4, V)
+      **args, sample=sample_words(jax.random.key(0), 4, V)
     )

@@ -26,13 +26,13 @@ def step(params, inputs, state, *, num_layers, clip_value, name='dnc'):
     outputs.append(output)
     states.append(after)
   after = {
-      key: np.stack([s[key] for s in states])
-      for key in states[0]
-      if key != 'controller'
+    key: np.stack([s[key] for s in states])
+    for key in states[0]
+    if key != 'controller'
   }
   after['controller'] = [
-      tuple(np.stack(part) for part in zip(*layer, strict=True))
-      for layer in zip(*(s['controller'] for s in states), strict=True)
+    tuple(np.stack(part) for part in zip(*layer, strict=True))
+    for layer in zip(*(s['controller'] for s in states), strict=True)
   ]
   return np.stack(outputs), after
 
@@ -56,16 +56,16 @@ def _step(params, name, x, old, num_layers, clip_value):
 
   columns = _linear(params, f'{name}/interface', y)
   shapes = [
-      ('write_words', (num_writes, word_size)),
-      ('erase', (num_writes, word_size)),
-      ('free', (num_reads,)),
-      ('allocate', (num_writes,)),
-      ('write', (num_writes,)),
-      ('modes', (num_reads, 1 + 2 * num_writes)),
-      ('write_keys', (num_writes, word_size)),
-      ('write_strengths', (num_writes,)),
-      ('read_keys', (num_reads, word_size)),
-      ('read_strengths', (num_reads,)),
+    ('write_words', (num_writes, word_size)),
+    ('erase', (num_writes, word_size)),
+    ('free', (num_reads,)),
+    ('allocate', (num_writes,)),
+    ('write', (num_writes,)),
+    ('modes', (num_reads, 1 + 2 * num_writes)),
+    ('write_keys', (num_writes, word_size)),
+    ('write_strengths', (num_writes,)),
+    ('read_keys', (num_reads, word_size)),
+    ('read_strengths', (num_reads,)),
   ]
   xi, start = {}, 0
   for key, shape in shapes:
@@ -90,7 +90,7 @@ def _step(params, name, x, old, num_layers, clip_value):
   for j in range(num_writes):
     free = allocation(expected_usage)
     content = content_weights(
-        xi['write_keys'][j], xi['write_strengths'][j], old['memory']
+      xi['write_keys'][j], xi['write_strengths'][j], old['memory']
     )
     gate, both = xi['allocate'][j], xi['allocate'][j] * xi['write'][j]
     write_weights.append(xi['write'][j] * (gate * free + (1 - gate) * content))
@@ -118,27 +118,29 @@ def _step(params, name, x, old, num_layers, clip_value):
   for r in range(num_reads):
     modes = softmax(xi['modes'][r])
     weights = modes[-1] * content_weights(
-        xi['read_keys'][r], xi['read_strengths'][r], memory
+      xi['read_keys'][r], xi['read_strengths'][r], memory
     )
     for j in range(num_writes):
       weights += modes[j] * (old['read_weights'][r] @ link[j])
       weights += modes[num_writes + j] * (link[j] @ old['read_weights'][r])
     read_weights.append(weights)
-  reads = np.stack([
+  reads = np.stack(
+    [
       sum(w * word for w, word in zip(weights, memory, strict=True))
       for weights in read_weights
-  ])
+    ]
+  )
 
   output = _linear(params, f'{name}/output', np.concatenate([y, reads.ravel()]))
   return clip(output), {
-      'memory': memory,
-      'read_weights': np.stack(read_weights),
-      'write_weights': write_weights,
-      'link': link,
-      'precedence': np.stack(precedence),
-      'usage': usage,
-      'reads': reads,
-      'controller': controller,
+    'memory': memory,
+    'read_weights': np.stack(read_weights),
+    'write_weights': write_weights,
+    'link': link,
+    'precedence': np.stack(precedence),
+    'usage': usage,
+    'reads': reads,
+    'controller': controller,
   }
 
 
@@ -175,9 +177,9 @@ def _lstm(params, path, seen, old):
   outputs, states = [], []
   for i, (hidden, cell) in enumerate(old['controller']):
     rows = np.concatenate([seen, *outputs[-1:], hidden])
-    w = np.concatenate([
-        params[f'{path}/input_{i}']['w'], params[f'{path}/recurrent_{i}']['w']
-    ])
+    w = np.concatenate(
+      [params[f'{path}/input_{i}']['w'], params[f'{path}/recurrent_{i}']['w']]
+    )
     gates = rows @ w + params[f'{path}/input_{i}']['b']
     i_gate, candidate, f_gate, o_gate = np.split(gates, 4)
     cell = sigmoid(f_gate + 1) * cell + sigmoid(i_gate) * np.tanh(candidate)

@@ -8,16 +8,16 @@ import numpy as np
 
 
 def encoder_decoder(
-    params,
-    inputs,
-    input_lengths,
-    targets,
-    feed,
-    *,
-    num_tokens,
-    start_token,
-    num_layers,
-    decoder='elman',
+  params,
+  inputs,
+  input_lengths,
+  targets,
+  feed,
+  *,
+  num_tokens,
+  start_token,
+  num_layers,
+  decoder='elman',
 ):
   """Logits [B, T_out, num_tokens] for inputs [B, T_in], targets [B, T_out]."""
   one_hot = np.eye(num_tokens)
@@ -41,8 +41,8 @@ def encoder_decoder(
 def elman_step(params, name, inputs, state):
   """Inputs [features] and state [S]; returns the output and the next state."""
   state = np.tanh(
-      linear(params[f'{name}/input'], inputs)
-      + state @ params[f'{name}/hidden']['w']
+    linear(params[f'{name}/input'], inputs)
+    + state @ params[f'{name}/hidden']['w']
   )
   return linear(params[f'{name}/output'], state), state
 

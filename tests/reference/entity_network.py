@@ -24,10 +24,12 @@ def entity_network_step(params, inputs, slots, *, name='entity_network'):
       z = slot @ layer['slot_candidate']['w'] + layer['slot_candidate']['b']
       z = z + key @ layer['key_candidate']['w']
       z = z + s @ layer['input_candidate']['w']
-      candidate = np.array([
+      candidate = np.array(
+        [
           unit if unit > 0 else a * unit
           for unit, a in zip(z, slope, strict=True)
-      ])
+        ]
+      )
       new = slot + gate * candidate
       next_slots[example, j] = new / np.sqrt(new @ new)
   return next_slots

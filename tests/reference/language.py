@@ -39,10 +39,10 @@ def pieces(word):
   for i in range(1, len(word)):
     before, this = word[i - 1], word[i]
     if (
-        (before.isalnum() and this.isalnum())
-        or joins(word, i)
-        or joins(word, i - 1)
-        or (before == this and this in '.-')
+      (before.isalnum() and this.isalnum())
+      or joins(word, i)
+      or joins(word, i - 1)
+      or (before == this and this in '.-')
     ):
       out[-1] += this
     else:

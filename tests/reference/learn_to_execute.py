@@ -61,7 +61,7 @@ def show(tree, grammar):
 def compact(tree):
   name, *operands = tree
   texts = [
-      x if isinstance(x, int | str) else f'({compact(x)})' for x in operands
+    x if isinstance(x, int | str) else f'({compact(x)})' for x in operands
   ]
   if name == 'for':
     return f'x={texts[0]}for[{texts[2]}]x+={texts[1]}'
@@ -121,7 +121,7 @@ def flat(text, trees):
   operand = r'(#?\d+)'
   loop = re.fullmatch(rf'x={operand}for\[([1-9])\]x\+={operand}', text)
   choice = re.fullmatch(
-      rf'{operand}if{operand}([<>]){operand}else{operand}', text
+    rf'{operand}if{operand}([<>]){operand}else{operand}', text
   )
   sign = re.fullmatch(rf'{operand}([-+*]){operand}', text)
 
@@ -152,7 +152,7 @@ def chain(tree):
   """The operations, outermost first: name, place of the one inside, choice."""
   name, *operands = tree
   inside = [
-      i for i, operand in enumerate(operands) if isinstance(operand, list)
+    i for i, operand in enumerate(operands) if isinstance(operand, list)
   ]
   assert len(inside) <= 1, tree
   choice = operands[OPERANDS[name] :]

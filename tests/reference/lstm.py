@@ -23,10 +23,12 @@ def lstm_step(params, inputs, state, feedback=None, name='lstm'):
       seen += [] if feedback is None else list(feedback[b])
       seen += list(below[-1]) if below else []
       seen += list(hidden[b])
-      weight = np.concatenate([
+      weight = np.concatenate(
+        [
           params[f'{name}/input_{layer}']['w'],
           params[f'{name}/recurrent_{layer}']['w'],
-      ])
+        ]
+      )
       bias = params[f'{name}/input_{layer}']['b']
       size = len(hidden[b])
       new_hidden, new_cell = np.zeros(size), np.zeros(size)

@@ -17,7 +17,9 @@ def encode(vectors, labels, n, m):
   """(x_t; l_t; n; m) for every step, one-hot but for the vector."""
   num_objects = len(labels)
   identity = np.eye(num_objects)
-  return np.stack([
+  return np.stack(
+    [
       np.concatenate([vector, identity[label], identity[n], identity[m]])
       for vector, label in zip(vectors, labels, strict=True)
-  ])
+    ]
+  )

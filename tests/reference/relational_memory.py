@@ -9,18 +9,18 @@ import numpy as np
 
 
 def relational_memory_step(
-    params,
-    inputs,
-    memory,
-    *,
-    num_heads,
-    key_size,
-    num_blocks,
-    gate_style,
-    forget_bias=1.0,
-    input_bias=0.0,
-    query_scale='key',
-    name='relational_memory',
+  params,
+  inputs,
+  memory,
+  *,
+  num_heads,
+  key_size,
+  num_blocks,
+  gate_style,
+  forget_bias=1.0,
+  input_bias=0.0,
+  query_scale='key',
+  name='relational_memory',
 ):
   """Sonnet form: inputs [B][I, features] and memory [B, N, D].
 
@@ -40,7 +40,7 @@ def relational_memory_step(
     for block in range(num_blocks):
       at = f'attention_{block}/'
       qkv = [
-          p.layer_norm(at + 'qkv_norm', p.linear(at + 'qkv', r)) for r in rows
+        p.layer_norm(at + 'qkv_norm', p.linear(at + 'qkv', r)) for r in rows
       ]
       heads, head_weights = [], []
       for h in range(num_heads):
@@ -82,15 +82,15 @@ def relational_memory_step(
 
 
 def paper_relational_memory_step(
-    params,
-    inputs,
-    memory,
-    hidden,
-    *,
-    num_heads,
-    key_size,
-    forget_bias=1.0,
-    name='paper_relational_memory',
+  params,
+  inputs,
+  memory,
+  hidden,
+  *,
+  num_heads,
+  key_size,
+  forget_bias=1.0,
+  name='paper_relational_memory',
 ):
   """Equations (1) to (9): inputs [B][I, features], memory, hidden [B, N, D].
 
@@ -111,7 +111,7 @@ def paper_relational_memory_step(
       width = key_size + value_size
       kv = [p.linear('keys_values', r)[head * width :][:width] for r in rows]
       attended, weights = attend(
-          query, [r[:key_size] for r in kv], [r[key_size:] for r in kv]
+        query, [r[:key_size] for r in kv], [r[key_size:] for r in kv]
       )
       head_outputs.append(attended)
       head_weights.append(weights)
@@ -134,10 +134,10 @@ def paper_relational_memory_step(
     next_memories.append(np.stack(new_m))
     next_hiddens.append(np.stack(new_h))
   return (
-      np.stack(next_memories),
-      np.stack(next_hiddens),
-      np.array(attention),
-      {name: np.array(gate) for name, gate in all_gates.items()},
+    np.stack(next_memories),
+    np.stack(next_hiddens),
+    np.array(attention),
+    {name: np.array(gate) for name, gate in all_gates.items()},
   )
 
 

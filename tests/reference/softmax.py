@@ -21,9 +21,9 @@ def cross_entropy(hidden, embeddings, bias, labels, weights):
   """sum of -w log p(label), and its gradient for the first three, by name."""
   total = 0.0
   slopes = {
-      'hidden': np.zeros(hidden.shape),
-      'embeddings': np.zeros(embeddings.shape),
-      'bias': np.zeros(bias.shape),
+    'hidden': np.zeros(hidden.shape),
+    'embeddings': np.zeros(embeddings.shape),
+    'bias': np.zeros(bias.shape),
   }
   of_words = log_probs([[h @ e for e in embeddings] + bias for h in hidden])
   for i, (label, weight) in enumerate(zip(labels, weights, strict=True)):
@@ -59,10 +59,12 @@ def adaptive_distribution(hidden, head, tails):
 
 def log_uniform(vocab_size):
   """P(k) = log((k + 2) / (k + 1)) / log(V + 1) of each word."""
-  return np.array([
+  return np.array(
+    [
       np.log((k + 2) / (k + 1)) / np.log(vocab_size + 1)
       for k in range(vocab_size)
-  ])
+    ]
+  )
 
 
 def sampled_log_probs(hidden, embeddings, bias, labels, ids, threshold):
@@ -75,10 +77,8 @@ def sampled_log_probs(hidden, embeddings, bias, labels, ids, threshold):
   for h, label in zip(np.asarray(hidden, np.float64), labels, strict=True):
     candidates = [label] + [i for i in ids if i != label]
     logits = [
-        h @ embeddings[i]
-        + bias[i]
-        - np.log(1.0 - np.exp(-p[i] * threshold))
-        for i in candidates
+      h @ embeddings[i] + bias[i] - np.log(1.0 - np.exp(-p[i] * threshold))
+      for i in candidates
     ]
     result.append(log_probs([logits])[0, 0])
   return np.array(result)

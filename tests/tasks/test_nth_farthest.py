@@ -17,9 +17,9 @@ OBJECTS, FEATURES, EXAMPLES = 5, 3, 2000
 def questions(num_examples=EXAMPLES):
   keys = jax.random.split(jax.random.key(0), num_examples)
   sample = functools.partial(
-      nth_farthest.sample_question,
-      num_objects=OBJECTS,
-      num_features=FEATURES,
+    nth_farthest.sample_question,
+    num_objects=OBJECTS,
+    num_features=FEATURES,
   )
   return jax.jit(jax.vmap(sample))(keys)
 
@@ -28,8 +28,8 @@ def questions(num_examples=EXAMPLES):
 def test_answers_equal_the_reference(order):
   answers = jax.vmap(lambda q: nth_farthest.answer(q, order))(questions())
   expected = [
-      reference.answer(*example, order)
-      for example in zip(*map(np.asarray, questions()), strict=True)
+    reference.answer(*example, order)
+    for example in zip(*map(np.asarray, questions()), strict=True)
   ]
   np.testing.assert_array_equal(answers, expected)
 
@@ -38,18 +38,18 @@ def test_encoding_equals_the_reference():
   inputs = jax.vmap(nth_farthest.encode)(questions())
   assert inputs.shape == (EXAMPLES, OBJECTS, FEATURES + 3 * OBJECTS)
   expected = [
-      reference.encode(*example)
-      for example in zip(*map(np.asarray, questions()), strict=True)
+    reference.encode(*example)
+    for example in zip(*map(np.asarray, questions()), strict=True)
   ]
   np.testing.assert_array_equal(inputs, np.float32(expected))
 
 
 def test_a_hand_checked_example():
   question = nth_farthest.Question(
-      vectors=jnp.array([[0.0, 0.5], [0.0, -1.0], [0.1, 0.4]]),
-      labels=jnp.array([2, 0, 1]),
-      n=jnp.array(0),
-      m=jnp.array(1),
+    vectors=jnp.array([[0.0, 0.5], [0.0, -1.0], [0.1, 0.4]]),
+    labels=jnp.array([2, 0, 1]),
+    n=jnp.array(0),
+    m=jnp.array(1),
   )
   # From (0.1, 0.4): 0.14 to label 2, 1.40 to label 0, 0 to itself.
   assert nth_farthest.answer(question) == 0
@@ -57,8 +57,8 @@ def test_a_hand_checked_example():
   assert nth_farthest.answer(question._replace(n=jnp.array(2))) == 1
   assert nth_farthest.answer(question, 'nearest') == 1
   np.testing.assert_array_equal(
-      nth_farthest.encode(question)[0],
-      np.float32([0.0, 0.5, 0, 0, 1, 1, 0, 0, 0, 1, 0]),
+    nth_farthest.encode(question)[0],
+    np.float32([0.0, 0.5, 0, 0, 1, 1, 0, 0, 0, 1, 0]),
   )
 
 
@@ -70,13 +70,13 @@ def test_distributions():
   assert abs(vectors.mean()) < 5 * np.sqrt(1 / 3 / vectors.size)
   assert abs((vectors**2).mean() - 1 / 3) < 5 * 0.3 / np.sqrt(vectors.size)
   np.testing.assert_array_equal(
-      np.sort(labels, axis=1), np.tile(np.arange(OBJECTS), (EXAMPLES, 1))
+    np.sort(labels, axis=1), np.tile(np.arange(OBJECTS), (EXAMPLES, 1))
   )
   for values in (n, m, labels[:, 0]):
     counts = np.bincount(values, minlength=OBJECTS)
     # Binomial with p = 1/5: 5 standard deviations.
     assert abs(counts - EXAMPLES / OBJECTS).max() < 5 * np.sqrt(
-        EXAMPLES * 0.2 * 0.8
+      EXAMPLES * 0.2 * 0.8
     )
   # n, m and the step of the reference know nothing of each other.
   step = (labels == m[:, None]).argmax(axis=1)
@@ -92,7 +92,7 @@ def test_the_plateau_is_where_it_is_said_to_be():
 
 def test_an_example_depends_on_its_key_alone():
   sample = functools.partial(
-      nth_farthest.sample, num_objects=OBJECTS, num_features=FEATURES
+    nth_farthest.sample, num_objects=OBJECTS, num_features=FEATURES
   )
   first = sample(jax.random.key(1))
   np.testing.assert_array_equal(first.inputs, sample(jax.random.key(1)).inputs)

@@ -13,11 +13,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def run(
-    program: Sequence[str],
-    arguments: Sequence[Sequence],
-    *,
-    devices: int,
-    timeout: float = 300,
+  program: Sequence[str],
+  arguments: Sequence[Sequence],
+  *,
+  devices: int,
+  timeout: float = 300,
 ) -> list[tuple[int, str]]:
   """Runs a program once for each of `arguments`; several are one job.
 
@@ -46,23 +46,23 @@ def _run(program, arguments, devices, timeout):
 
     def ended():
       return [
-          (child.poll(), output.read_text(errors='replace'))
-          for child, output in zip(children, outputs, strict=True)
+        (child.poll(), output.read_text(errors='replace'))
+        for child, output in zip(children, outputs, strict=True)
       ]
 
     try:
       for index, (own, output) in enumerate(
-          zip(arguments, outputs, strict=True)
+        zip(arguments, outputs, strict=True)
       ):
         place = [*job, str(index)] if len(arguments) > 1 else []
         with output.open('w') as file:
           children.append(
-              subprocess.Popen(
-                  [sys.executable, *program, *map(str, own), *place],
-                  env=environment,
-                  stdout=file,
-                  stderr=subprocess.STDOUT,
-              )
+            subprocess.Popen(
+              [sys.executable, *program, *map(str, own), *place],
+              env=environment,
+              stdout=file,
+              stderr=subprocess.STDOUT,
+            )
           )
       deadline = time.monotonic() + timeout
       while any(code is None for code, _ in ended()):
@@ -80,7 +80,7 @@ def _run(program, arguments, devices, timeout):
 
 def _port_was_taken(ended):
   return any(
-      code and 'Failed to start RPC server' in said for code, said in ended
+    code and 'Failed to start RPC server' in said for code, said in ended
   )
 
 

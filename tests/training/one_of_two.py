@@ -20,22 +20,23 @@ STEPS = 4
 
 def main(output, address=None, count=None, process=None):
   distributed.initialize(
-      address,
-      count and int(count),
-      process and int(process),
-      initialization_timeout=200,
-      heartbeat_timeout=100,
-      shutdown_timeout=120,
+    address,
+    count and int(count),
+    process and int(process),
+    initialization_timeout=200,
+    heartbeat_timeout=100,
+    shutdown_timeout=120,
   )
   optimizer = training.make_optimizer(
-      training.OptimizerConfig(learning_rate=1e-2, clip_global_norm=1.0)
+    training.OptimizerConfig(learning_rate=1e-2, clip_global_norm=1.0)
   )
   results = {'primary': distributed.is_primary()}
   for kind, make_key in (
-      ('typed', jax.random.key), ('old', jax.random.PRNGKey)
+    ('typed', jax.random.key),
+    ('old', jax.random.PRNGKey),
   ):
     state = parallel.place_state(
-        training.create_state(make_params(), {}, optimizer, make_key(0))
+      training.create_state(make_params(), {}, optimizer, make_key(0))
     )
     state, losses = train_on_host_batches(state, optimizer)
     state, more_losses = train_on_generated(state, optimizer, make_key(1))
@@ -53,8 +54,8 @@ def main(output, address=None, count=None, process=None):
 def make_params():
   rng = np.random.default_rng(0)
   return {
-      'hidden': rng.normal(size=(X, 5)).astype(np.float32),
-      'out': rng.normal(size=(5,)).astype(np.float32),
+    'hidden': rng.normal(size=(X, 5)).astype(np.float32),
+    'out': rng.normal(size=(5,)).astype(np.float32),
   }
 
 
@@ -67,7 +68,7 @@ def loss_fn(params, network_state, key, batch):
   del key
   squared, weights = squared_errors(params, batch), batch['weight']
   return (squared * weights).sum(), training.LossAux(
-      weights.sum(), {'largest': (squared.max(), 1)}, network_state
+    weights.sum(), {'largest': (squared.max(), 1)}, network_state
   )
 
 
@@ -91,12 +92,12 @@ def sample(key):
 
 def train_on_generated(state, optimizer, data_key):
   update = training.make_update(
-      loss_fn,
-      optimizer,
-      global_batch_size=B,
-      sample=lambda key, _: sample(key),
-      data_key=data_key,
-      updates_per_call=2,
+    loss_fn,
+    optimizer,
+    global_batch_size=B,
+    sample=lambda key, _: sample(key),
+    data_key=data_key,
+    updates_per_call=2,
   )
   losses = []
   for _ in range(STEPS // 2):
@@ -124,7 +125,7 @@ def tell_of_divergence(state):
     is_second = shard.device == jax.devices()[1]
     copies.append(jax.device_put(shard.data + float(is_second), shard.device))
   altered = jax.make_array_from_single_device_arrays(
-      out.shape, out.sharding, copies
+    out.shape, out.sharding, copies
   )
   params = state.params | {'out': altered}
   try:

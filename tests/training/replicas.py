@@ -13,5 +13,5 @@ def with_flipped_bit(array, replica):
       words.reshape(-1).view(f'u{words.itemsize}')[1] ^= 1
     shards.append(jax.device_put(words, shard.device))
   return jax.make_array_from_single_device_arrays(
-      array.shape, array.sharding, shards
+    array.shape, array.sharding, shards
   )

@@ -14,8 +14,8 @@ B, T, X = 8, 3, 5  # Examples, steps, features.
 def make_params():
   rng = np.random.default_rng(0)
   return {
-      'hidden': rng.normal(size=(X, 7)).astype(np.float32),
-      'out': rng.normal(size=(7,)).astype(np.float32),
+    'hidden': rng.normal(size=(X, 7)).astype(np.float32),
+    'out': rng.normal(size=(7,)).astype(np.float32),
   }
 
 
@@ -29,9 +29,9 @@ def loss_fn(params, network_state, key, batch):
   del key
   squared, mask = errors(params, batch), batch['mask']
   aux = LossAux(
-      weight=mask.sum(),
-      metrics={'largest': (squared.max(), 1), 'tokens': (mask.sum(), 1)},
-      network_state=network_state,
+    weight=mask.sum(),
+    metrics={'largest': (squared.max(), 1), 'tokens': (mask.sum(), 1)},
+    network_state=network_state,
   )
   return (squared * mask).sum(), aux
 
@@ -42,11 +42,11 @@ def make_batch(seed):
   mask = np.zeros((B, T), np.float32)
   mask[:2] = mask[2, :2] = mask[3, 0] = mask[5, 1] = 1
   return {
-      'x': rng.normal(size=(B, T, X)).astype(np.float32),
-      # Grows along the batch, so that where the mask is matters.
-      'y': rng.normal(size=(B, T)).astype(np.float32)
-      + np.arange(B, dtype=np.float32)[:, None],
-      'mask': mask,
+    'x': rng.normal(size=(B, T, X)).astype(np.float32),
+    # Grows along the batch, so that where the mask is matters.
+    'y': rng.normal(size=(B, T)).astype(np.float32)
+    + np.arange(B, dtype=np.float32)[:, None],
+    'mask': mask,
   }
 
 
@@ -55,17 +55,17 @@ def sample(key, network_state):
   del network_state
   drawn = jax.random.uniform(key, (T, X + 2), minval=-1.0)
   return {
-      'x': drawn[:, :X],
-      'y': drawn[:, X],
-      'mask': (drawn[:, X + 1] > -0.2).astype(jnp.float32),
+    'x': drawn[:, :X],
+    'y': drawn[:, X],
+    'mask': (drawn[:, X + 1] > -0.2).astype(jnp.float32),
   }
 
 
 def start(optimizer, devices=None, network_state=None, params=None):
   state = create_state(
-      make_params() if params is None else params,
-      network_state or {},
-      optimizer,
-      jax.random.key(1),
+    make_params() if params is None else params,
+    network_state or {},
+    optimizer,
+    jax.random.key(1),
   )
   return parallel.place_state(state, devices)

@@ -26,17 +26,17 @@ def make_state(step: int = 0, width: int = 5, key=None, optimizer=None):
   """A small state whose numbers tell its step; every dtype that can occur."""
   key = jax.random.key(7) if key is None else key
   params = {
-      'memory/qkv': {'w': jnp.full((3, width), step + 0.5)},
-      'half': jnp.full((2,), step, jnp.bfloat16),
-      'scalar': jnp.asarray(step, jnp.float32),
+    'memory/qkv': {'w': jnp.full((3, width), step + 0.5)},
+    'half': jnp.full((2,), step, jnp.bfloat16),
+    'scalar': jnp.asarray(step, jnp.float32),
   }
   network_state = {
-      'flags': jnp.array([True, False]),
-      'nothing': jnp.zeros((0, 4)),
-      'empty': {},
+    'flags': jnp.array([True, False]),
+    'nothing': jnp.zeros((0, 4)),
+    'empty': {},
   }
   state = create_state(
-      params, network_state, optimizer or optax.adam(1e-3), key
+    params, network_state, optimizer or optax.adam(1e-3), key
   )
   return state._replace(step=jnp.asarray(step, jnp.int32))
 
@@ -44,7 +44,7 @@ def make_state(step: int = 0, width: int = 5, key=None, optimizer=None):
 def assert_same(restored, state):
   assert jax.tree.structure(restored) == jax.tree.structure(state)
   for got, wanted in zip(
-      jax.tree.leaves(restored), jax.tree.leaves(state), strict=True
+    jax.tree.leaves(restored), jax.tree.leaves(state), strict=True
   ):
     assert got.dtype == wanted.dtype
     assert got.shape == wanted.shape
@@ -82,13 +82,13 @@ def files_of(step_directory):
 
 
 @pytest.mark.parametrize(
-    'key',
-    [
-        lambda: jax.random.key(7),
-        lambda: jax.random.PRNGKey(7),
-        lambda: jax.random.key(7, impl='rbg'),
-    ],
-    ids=['typed', 'old', 'typed_rbg'],
+  'key',
+  [
+    lambda: jax.random.key(7),
+    lambda: jax.random.PRNGKey(7),
+    lambda: jax.random.key(7, impl='rbg'),
+  ],
+  ids=['typed', 'old', 'typed_rbg'],
 )
 def test_restores_every_leaf_bit_for_bit(tmp_path, key):
   state = make_state(4, key=key())
@@ -99,7 +99,7 @@ def test_restores_every_leaf_bit_for_bit(tmp_path, key):
   assert_same(restored, state)
   # The key goes on as it would have.
   np.testing.assert_array_equal(
-      jax.random.normal(restored.key, (3,)), jax.random.normal(state.key, (3,))
+    jax.random.normal(restored.key, (3,)), jax.random.normal(state.key, (3,))
   )
 
 
@@ -213,7 +213,10 @@ def test_empty_higher_step_is_put_aside_and_can_be_saved_again(tmp_path):
     (tmp_path / '9').mkdir()
     assert restore(tmp_path)[0] == 1
   assert {p.name for p in (tmp_path / 'quarantined').iterdir()} == {
-      '9', '9.txt', '9_again', '9_again.txt'
+    '9',
+    '9.txt',
+    '9_again',
+    '9_again.txt',
   }
   save_steps(tmp_path, 9)
   assert restore(tmp_path)[0] == 9
@@ -281,8 +284,8 @@ def test_changed_model_is_refused_with_the_difference(tmp_path):
     restore(tmp_path, lambda: make_state(width=7))
   lines = str(refused.value).splitlines()
   assert (
-      '  params/memory/qkv/w: float32[3, 5] in the checkpoint, '
-      'float32[3, 7] here' in lines
+    '  params/memory/qkv/w: float32[3, 5] in the checkpoint, '
+    'float32[3, 7] here' in lines
   )
   assert len(lines) == 4  # The weight and Adam's two moments of it.
   assert step_directories(tmp_path) == [1]
@@ -293,7 +296,7 @@ def test_changed_optimizer_is_refused_with_the_difference(tmp_path):
   with pytest.raises(StructureMismatch) as refused:
     restore(tmp_path, lambda: make_state(optimizer=optax.sgd(1e-3)))
   assert 'opt_state/0/mu/half: bfloat16[2] only in the checkpoint' in str(
-      refused.value
+    refused.value
   )
 
 
@@ -321,24 +324,24 @@ def test_other_conditions_are_told(tmp_path, monkeypatch, caplog):
 
 
 @pytest.mark.parametrize(
-    ('steps', 'elsewhere', 'message'),
-    [
-        ((1, 2), -1, 'process 0 step 2, process 1 none'),
-        ((), 4, 'process 0 none, process 1 step 4'),
-        ((1, 2), 1, 'process 0 step 2, process 1 step 1'),
-    ],
+  ('steps', 'elsewhere', 'message'),
+  [
+    ((1, 2), -1, 'process 0 step 2, process 1 none'),
+    ((), 4, 'process 0 none, process 1 step 4'),
+    ((1, 2), 1, 'process 0 step 2, process 1 step 1'),
+  ],
 )
 def test_processes_that_see_different_steps_are_refused(
-    tmp_path, monkeypatch, steps, elsewhere, message
+  tmp_path, monkeypatch, steps, elsewhere, message
 ):
   save_steps(tmp_path, *steps)
   with Checkpointer(tmp_path) as checkpointer, monkeypatch.context() as patch:
     # As this process would be one of two.
     patch.setattr(jax, 'process_count', lambda: 2)
     patch.setattr(
-        multihost_utils,
-        'process_allgather',
-        lambda step: np.array([step, elsewhere]),
+      multihost_utils,
+      'process_allgather',
+      lambda step: np.array([step, elsewhere]),
     )
     with pytest.raises(ConfigurationError, match=f'{message}. Choose a workd'):
       checkpointer.restore(jax.eval_shape(make_state))

@@ -7,20 +7,20 @@ from rmc_jax.training.exit_codes import ConfigurationError
 
 # Of task 5 of 7, the second on the third of three hosts: 2 + 2 + 3 tasks.
 SLURM = {
-    'SLURM_JOB_ID': '123',
-    'SLURM_STEP_NODELIST': 'n[1-3]',
-    'SLURM_STEP_TASKS_PER_NODE': '2(x2),3',
-    'SLURM_NTASKS': '7',
-    'SLURM_NODEID': '2',
-    'SLURM_PROCID': '5',
-    'SLURM_LOCALID': '1',
+  'SLURM_JOB_ID': '123',
+  'SLURM_STEP_NODELIST': 'n[1-3]',
+  'SLURM_STEP_TASKS_PER_NODE': '2(x2),3',
+  'SLURM_NTASKS': '7',
+  'SLURM_NODEID': '2',
+  'SLURM_PROCID': '5',
+  'SLURM_LOCALID': '1',
 }
 OPEN_MPI = {
-    'OMPI_COMM_WORLD_SIZE': '7',
-    'OMPI_COMM_WORLD_RANK': '5',
-    'OMPI_COMM_WORLD_LOCAL_RANK': '1',
-    'OMPI_COMM_WORLD_LOCAL_SIZE': '3',
-    'OMPI_MCA_orte_hnp_uri': '1.0;tcp://10.0.0.1:2',
+  'OMPI_COMM_WORLD_SIZE': '7',
+  'OMPI_COMM_WORLD_RANK': '5',
+  'OMPI_COMM_WORLD_LOCAL_RANK': '1',
+  'OMPI_COMM_WORLD_LOCAL_SIZE': '3',
+  'OMPI_MCA_orte_hnp_uri': '1.0;tcp://10.0.0.1:2',
 }
 
 
@@ -30,9 +30,9 @@ def installed(monkeypatch):
 
   def make(*names):
     monkeypatch.setattr(
-        cluster.importlib.util,
-        'find_spec',
-        lambda name: name if name in names else None,
+      cluster.importlib.util,
+      'find_spec',
+      lambda name: name if name in names else None,
     )
 
   make()
@@ -40,32 +40,32 @@ def installed(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ('environment', 'name', 'method'),
-    [(SLURM, 'Slurm', 'slurm'), (OPEN_MPI, 'Open MPI', 'ompi')],
+  ('environment', 'name', 'method'),
+  [(SLURM, 'Slurm', 'slurm'), (OPEN_MPI, 'Open MPI', 'ompi')],
 )
 def test_a_task_knows_its_place(installed, environment, name, method):
   del installed
   assert cluster.find(environment) == cluster.Place(
-      name=name,
-      method=method,
-      process_count=7,
-      process_id=5,
-      local_id=1,
-      local_count=3,
+    name=name,
+    method=method,
+    process_count=7,
+    process_id=5,
+    local_id=1,
+    local_count=3,
   )
 
 
 @pytest.mark.parametrize(
-    'environment',
-    [
-        {},
-        # A batch script, before srun: nothing but itself runs there.
-        {k: v for k, v in SLURM.items() if 'STEP' not in k},
-        SLURM | {'SLURM_NTASKS': '1'},
-        OPEN_MPI | {'OMPI_COMM_WORLD_SIZE': '1'},
-        # Not a pod of an indexed Job.
-        {'KUBERNETES_SERVICE_HOST': '10.0.0.1'},
-    ],
+  'environment',
+  [
+    {},
+    # A batch script, before srun: nothing but itself runs there.
+    {k: v for k, v in SLURM.items() if 'STEP' not in k},
+    SLURM | {'SLURM_NTASKS': '1'},
+    OPEN_MPI | {'OMPI_COMM_WORLD_SIZE': '1'},
+    # Not a pod of an indexed Job.
+    {'KUBERNETES_SERVICE_HOST': '10.0.0.1'},
+  ],
 )
 def test_a_process_on_its_own(installed, environment):
   del installed
@@ -94,14 +94,14 @@ def test_a_pod_needs_the_package_that_asks_for_its_siblings(installed):
 
 
 @pytest.mark.parametrize(
-    ('gpus', 'changes', 'expected'),
-    [
-        ('', {}, None),  # A CPU.
-        ('0,1,2,3,4,5', {}, [2, 3]),  # All see all.
-        ('0,1,2', {}, [1]),
-        ('7', {}, [0]),  # Bound: each sees its own.
-        ('4,5,6', {'SLURM_GPUS_PER_TASK': '3'}, [0, 1, 2]),
-    ],
+  ('gpus', 'changes', 'expected'),
+  [
+    ('', {}, None),  # A CPU.
+    ('0,1,2,3,4,5', {}, [2, 3]),  # All see all.
+    ('0,1,2', {}, [1]),
+    ('7', {}, [0]),  # Bound: each sees its own.
+    ('4,5,6', {'SLURM_GPUS_PER_TASK': '3'}, [0, 1, 2]),
+  ],
 )
 def test_the_gpus_of_a_host_are_divided(installed, gpus, changes, expected):
   del installed
@@ -118,7 +118,7 @@ def test_gpus_that_do_not_divide_are_refused(installed):
 
 
 def test_without_the_variable_the_driver_is_asked(
-    installed, monkeypatch, tmp_path
+  installed, monkeypatch, tmp_path
 ):
   del installed
   program = tmp_path / 'nvidia-smi'

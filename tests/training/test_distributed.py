@@ -21,38 +21,38 @@ def test_without_flags_this_is_a_job_of_one_process():
 
 
 @pytest.mark.parametrize(
-    ('arguments', 'message'),
-    [
-        ({'process_id': 1}, 'coordinator_address and process_count missing'),
-        (
-            {'coordinator_address': 'a:1', 'process_count': 2},
-            r"process_id missing, the others are \['a:1', 2\]",
-        ),
-        (
-            {
-                'coordinator_address': 'a:1',
-                'process_count': 2,
-                'process_id': 2,
-            },
-            'from 0 to 1 in a job of 2, got 2',
-        ),
-        (
-            {
-                'coordinator_address': 'a:1',
-                'process_count': 0,
-                'process_id': 0,
-            },
-            'process_count must be positive, got 0',
-        ),
-        (
-            {
-                'coordinator_address': 'somewhere',
-                'process_count': 2,
-                'process_id': 0,
-            },
-            "host:port .* got 'somewhere'",
-        ),
-    ],
+  ('arguments', 'message'),
+  [
+    ({'process_id': 1}, 'coordinator_address and process_count missing'),
+    (
+      {'coordinator_address': 'a:1', 'process_count': 2},
+      r"process_id missing, the others are \['a:1', 2\]",
+    ),
+    (
+      {
+        'coordinator_address': 'a:1',
+        'process_count': 2,
+        'process_id': 2,
+      },
+      'from 0 to 1 in a job of 2, got 2',
+    ),
+    (
+      {
+        'coordinator_address': 'a:1',
+        'process_count': 0,
+        'process_id': 0,
+      },
+      'process_count must be positive, got 0',
+    ),
+    (
+      {
+        'coordinator_address': 'somewhere',
+        'process_count': 2,
+        'process_id': 0,
+      },
+      "host:port .* got 'somewhere'",
+    ),
+  ],
 )
 def test_flags_that_make_no_job_are_refused(arguments, message):
   with pytest.raises(ConfigurationError, match=message):
@@ -63,9 +63,9 @@ def run_job(folder, processes, devices_each):
   """Runs the program in so many processes; returns what each ended with."""
   outputs = [folder / f'{processes}_{i}.npz' for i in range(processes)]
   for code, said in jobs.run(
-      ['-W', 'error', str(PROGRAM)],
-      [[output] for output in outputs],
-      devices=devices_each,
+    ['-W', 'error', str(PROGRAM)],
+    [[output] for output in outputs],
+    devices=devices_each,
   ):
     assert code == 0, said
   return [dict(np.load(output)) for output in outputs]
@@ -79,16 +79,16 @@ def test_two_processes_train_as_one_with_two_devices(tmp_path):
   assert not second['primary']
   assert alone['primary']
   trained = [
-      f'{key}_{name}'
-      for key in ('typed', 'old')
-      for name in ('hidden', 'out', 'losses')
+    f'{key}_{name}'
+    for key in ('typed', 'old')
+    for name in ('hidden', 'out', 'losses')
   ]
   for name in (*trained, 'evaluation'):
     assert first[name].tobytes() == second[name].tobytes(), name
     # The order in which two float32 numbers are added is another one in
     # another layout, 16 times over and through Adam.
     np.testing.assert_allclose(
-        first[name], alone[name], rtol=1e-5, err_msg=name
+      first[name], alone[name], rtol=1e-5, err_msg=name
     )
   assert alone['evaluation'][1] == 7
   for key in ('typed', 'old'):
@@ -105,9 +105,9 @@ def test_who_is_told_everything_looks_at_no_cluster(monkeypatch):
   monkeypatch.setenv('KUBERNETES_SERVICE_HOST', '10.0.0.1')
   given = {}
   monkeypatch.setattr(
-      jax.distributed,
-      'initialize',
-      lambda *place, **more: given.update(more, place=place),
+    jax.distributed,
+    'initialize',
+    lambda *place, **more: given.update(more, place=place),
   )
   distributed.initialize('first:8476', 3, 1, detect=True)
   assert given['place'] == ('first:8476', 3, 1)

@@ -18,10 +18,10 @@ B = 8  # A multiple of the four devices; the split sizes below are of neither.
 
 def make_state(devices=None):
   state = create_state(
-      {'scale': jnp.float32(2)},
-      {'shift': jnp.float32(1)},
-      optax.sgd(1.0),
-      jax.random.key(0),
+    {'scale': jnp.float32(2)},
+    {'shift': jnp.float32(1)},
+    optax.sgd(1.0),
+    jax.random.key(0),
   )
   return parallel.place_state(state, devices)
 
@@ -30,16 +30,16 @@ def metric_fn(params, network_state, batch):
   """A weighted sum that tells every example apart, [B] and [B]."""
   values = batch['x'].sum(-1) * params['scale'] + network_state['shift']
   return {
-      'value': (values * batch['weight'], batch['weight']),
-      'examples': (jnp.ones_like(values), jnp.ones_like(values)),
+    'value': (values * batch['weight'], batch['weight']),
+    'examples': (jnp.ones_like(values), jnp.ones_like(values)),
   }
 
 
 def make_examples(size):
   rng = np.random.default_rng(size)
   return {
-      'x': rng.normal(size=(size, 3)).astype(np.float32),
-      'weight': rng.uniform(1, 2, size=size).astype(np.float32),
+    'x': rng.normal(size=(size, 3)).astype(np.float32),
+    'weight': rng.uniform(1, 2, size=size).astype(np.float32),
   }
 
 
@@ -49,15 +49,15 @@ def test_every_example_counts_once(size, num_devices):
   devices = jax.devices()[:num_devices]
   examples = make_examples(size)
   evaluate = evaluate_lib.make_evaluate(
-      metric_fn, examples, global_batch_size=B, devices=devices
+    metric_fn, examples, global_batch_size=B, devices=devices
   )
   sums = evaluate(make_state(devices))
   values = 2 * examples['x'].astype(np.float64).sum(-1) + 1
   # Float32 sums of at most 13 numbers of size 1.
   np.testing.assert_allclose(
-      sums['value'],
-      ((values * examples['weight']).sum(), examples['weight'].sum()),
-      rtol=2e-6,
+    sums['value'],
+    ((values * examples['weight']).sum(), examples['weight'].sum()),
+    rtol=2e-6,
   )
   assert sums['examples'] == (size, size)
   assert metrics.divide(sums)['examples'] == 1.0
@@ -72,12 +72,12 @@ def sample(key):
 def test_generated_examples_have_the_keys_of_their_indices(num_devices):
   devices = jax.devices()[:num_devices]
   evaluate = evaluate_lib.make_evaluate_generated(
-      metric_fn,
-      sample,
-      jax.random.key(5),
-      num_examples=13,
-      global_batch_size=B,
-      devices=devices,
+    metric_fn,
+    sample,
+    jax.random.key(5),
+    num_examples=13,
+    global_batch_size=B,
+    devices=devices,
   )
   keys = [jax.random.fold_in(jax.random.key(5), i) for i in range(13)]
   examples = jax.tree.map(lambda *leaves: np.stack(leaves), *map(sample, keys))
@@ -85,17 +85,17 @@ def test_generated_examples_have_the_keys_of_their_indices(num_devices):
   sums = evaluate(make_state(devices))
   # Float32 sums of 13 numbers of size 1.
   np.testing.assert_allclose(
-      sums['value'], (values.sum(), examples['weight'].sum()), rtol=2e-6
+    sums['value'], (values.sum(), examples['weight'].sum()), rtol=2e-6
   )
   assert sums['examples'] == (13, 13)
 
 
 def test_a_dropped_last_batch_is_noticed(monkeypatch):
   monkeypatch.setattr(
-      evaluate_lib, '_num_batches', lambda size, batch: size // batch
+    evaluate_lib, '_num_batches', lambda size, batch: size // batch
   )
   evaluate = evaluate_lib.make_evaluate(
-      metric_fn, make_examples(13), global_batch_size=B
+    metric_fn, make_examples(13), global_batch_size=B
   )
   with pytest.raises(RuntimeError, match='counted 8 .* split of 13'):
     evaluate(make_state())
@@ -110,7 +110,7 @@ def test_what_fills_up_the_last_batch_may_be_nan():
     return {'value': (values, jnp.ones_like(values))}
 
   evaluate = evaluate_lib.make_evaluate(
-      fragile, np.float32([2, 3, 4]), global_batch_size=B
+    fragile, np.float32([2, 3, 4]), global_batch_size=B
   )
   assert evaluate(make_state())['value'] == (9, 3)
 
@@ -118,9 +118,9 @@ def test_what_fills_up_the_last_batch_may_be_nan():
 def test_evaluating_again_neither_compiles_nor_eats_the_state():
   chex.clear_trace_counter()
   evaluate = evaluate_lib.make_evaluate(
-      chex.assert_max_traces(metric_fn, n=1),
-      make_examples(13),
-      global_batch_size=B,
+    chex.assert_max_traces(metric_fn, n=1),
+    make_examples(13),
+    global_batch_size=B,
   )
   state = make_state()
   assert evaluate(state) == evaluate(state)
@@ -133,14 +133,14 @@ def test_a_metric_summed_over_the_batch_is_refused():
     return {name: (s.sum(), c.sum()) for name, (s, c) in pairs.items()}
 
   evaluate = evaluate_lib.make_evaluate(
-      summed, make_examples(13), global_batch_size=B
+    summed, make_examples(13), global_batch_size=B
   )
   with pytest.raises(ValueError, match=r"2 examples; 'value' .*\[\(\), \(\)\]"):
     evaluate(make_state())
 
 
 @pytest.mark.parametrize(
-    'examples', [{}, np.zeros((0, 3)), {'x': np.zeros(3), 'y': np.zeros(4)}]
+  'examples', [{}, np.zeros((0, 3)), {'x': np.zeros(3), 'y': np.zeros(4)}]
 )
 def test_a_split_without_one_size_is_refused(examples):
   with pytest.raises(ValueError, match='same leading axis'):
@@ -150,5 +150,5 @@ def test_a_split_without_one_size_is_refused(examples):
 def test_a_batch_that_does_not_divide_is_refused_with_both_numbers():
   with pytest.raises(ConfigurationError, match='batch of 10 .* 4 devices'):
     evaluate_lib.make_evaluate(
-        metric_fn, make_examples(20), global_batch_size=10
+      metric_fn, make_examples(20), global_batch_size=10
     )

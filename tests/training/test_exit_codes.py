@@ -14,12 +14,12 @@ def test_numbers():
 
 
 @pytest.mark.parametrize(
-    ('error', 'code'),
-    [
-        (exit_codes.Preempted, 75),
-        (exit_codes.Diverged, 76),
-        (exit_codes.ConfigurationError, 77),
-    ],
+  ('error', 'code'),
+  [
+    (exit_codes.Preempted, 75),
+    (exit_codes.Diverged, 76),
+    (exit_codes.ConfigurationError, 77),
+  ],
 )
 def test_each_error_has_its_number(error, code):
   assert error('why').exit_code == code

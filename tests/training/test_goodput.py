@@ -34,16 +34,16 @@ def test_every_second_is_in_one_place(tmp_path):
   (start,) = goodput.read_ledger(tmp_path)
   assert start['step'] == 40
   assert start['seconds'] == pytest.approx(
-      {
-          'start': 2,
-          'compile': 3,
-          'data': 5,
-          'step': 24,
-          'evaluation': 11,
-          'checkpoint': 13,
-          'other': 0,
-      },
-      abs=0.1,
+    {
+      'start': 2,
+      'compile': 3,
+      'data': 5,
+      'step': 24,
+      'evaluation': 11,
+      'checkpoint': 13,
+      'other': 0,
+    },
+    abs=0.1,
   )
   total = goodput.summarize([start])
   assert sum(total.values()) == pytest.approx(start['until'] - start['since'])
@@ -83,7 +83,7 @@ def test_a_start_of_which_nothing_was_kept(tmp_path):
 
 
 def test_what_came_after_the_last_checkpoint_is_lost_even_without_a_step(
-    tmp_path,
+  tmp_path,
 ):
   clock = Clock()
   first = goodput.Ledger(tmp_path, 0, clock=clock)
@@ -113,14 +113,14 @@ def test_the_time_between_two_starts_is_down_time():
   seconds = dict.fromkeys(goodput.KINDS, 0.0) | {'step': 10.0}
   start = {'from_step': 0, 'step': 5, 'seconds': seconds}
   starts = [
-      start | {'since': 100.0, 'until': 110.0, 'saved': [[5, seconds]]},
-      start | {'since': 117.0, 'until': 127.0, 'saved': [], 'from_step': 5},
+    start | {'since': 100.0, 'until': 110.0, 'saved': [[5, seconds]]},
+    start | {'since': 117.0, 'until': 127.0, 'saved': [], 'from_step': 5},
   ]
   total = goodput.summarize(starts)
   assert total['down'] == 7
   assert sum(total.values()) == 127 - 100
   assert goodput.describe(total).startswith(
-      'Goodput 74.1% of 0:00:27: step 74.1%, down 25.9%'
+    'Goodput 74.1% of 0:00:27: step 74.1%, down 25.9%'
   )
 
 

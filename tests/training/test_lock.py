@@ -25,8 +25,8 @@ def test_the_second_is_refused_and_the_next_is_not(tmp_path):
     with lock.hold(workdir):
       message = f'training in {re.escape(str(workdir))}'
       with (
-          pytest.raises(ConfigurationError, match=message),
-          lock.hold(workdir),
+        pytest.raises(ConfigurationError, match=message),
+        lock.hold(workdir),
       ):
         pass
       with lock.hold(tmp_path / 'other'):
@@ -36,14 +36,17 @@ def test_the_second_is_refused_and_the_next_is_not(tmp_path):
 @pytest.mark.slow
 def test_a_killed_process_lets_go(tmp_path):
   with subprocess.Popen(
-      [sys.executable, '-c', HOLD, str(tmp_path)],
-      cwd=jobs.ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    [sys.executable, '-c', HOLD, str(tmp_path)],
+    cwd=jobs.ROOT,
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    text=True,
   ) as child:
     try:
       assert child.stdout.readline() == 'held\n'
       with (
-          pytest.raises(ConfigurationError, match='Another process'),
-          lock.hold(tmp_path),
+        pytest.raises(ConfigurationError, match='Another process'),
+        lock.hold(tmp_path),
       ):
         pass
     finally:

@@ -24,8 +24,8 @@ def write_steps(workdir, start, *steps):
 
 def without_time(workdir):
   return [
-      {key: value for key, value in line.items() if key != 'time'}
-      for line in read_metrics(workdir)
+    {key: value for key, value in line.items() if key != 'time'}
+    for line in read_metrics(workdir)
   ]
 
 
@@ -35,12 +35,13 @@ def test_one_object_a_step_flushed_as_written(tmp_path):
   log.write(3, None, {'accuracy': 0.75})
   lines = (tmp_path / FILE_NAME).read_text().splitlines()  # Not closed yet.
   assert [json.loads(line).keys() for line in lines] == [
-      {'step', 'train', 'time'}, {'step', 'eval', 'time'}
+    {'step', 'train', 'time'},
+    {'step', 'eval', 'time'},
   ]
   log.close()
   assert without_time(tmp_path) == [
-      {'step': 2, 'train': {'loss': 0.5, 'accuracy': 0.25}},
-      {'step': 3, 'eval': {'accuracy': 0.75}},
+    {'step': 2, 'train': {'loss': 0.5, 'accuracy': 0.25}},
+    {'step': 3, 'eval': {'accuracy': 0.75}},
   ]
 
 
@@ -56,7 +57,9 @@ def test_what_is_not_finite_is_null(tmp_path):
   log.write(1, {'loss': math.nan, 'norm': math.inf, 'accuracy': 0.0})
   log.close()
   assert read_metrics(tmp_path)[0]['train'] == {
-      'loss': None, 'norm': None, 'accuracy': 0.0
+    'loss': None,
+    'norm': None,
+    'accuracy': 0.0,
   }
 
 
@@ -93,8 +96,8 @@ def test_an_unreadable_line_inside_is_refused_and_kept(tmp_path, line):
 
 def test_seconds_go_on_from_the_last_line_kept(tmp_path):
   (tmp_path / FILE_NAME).write_text(
-      '{"step": 1, "time": {"seconds": 1000.0}}\n'
-      '{"step": 2, "time": {"seconds": 5000.0}}\n'
+    '{"step": 1, "time": {"seconds": 1000.0}}\n'
+    '{"step": 2, "time": {"seconds": 5000.0}}\n'
   )
   write_steps(tmp_path, 1, 2)
   assert 1000 <= read_metrics(tmp_path)[1]['time']['seconds'] < 5000
@@ -110,9 +113,9 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
   events = list(read_events(path))
   purged = [event for event in events if event.HasField('session_log')]
   scalars = {
-      value.tag: (event.step, value.simple_value)
-      for event in events
-      for value in event.summary.value
+    value.tag: (event.step, value.simple_value)
+    for event in events
+    for value in event.summary.value
   }
   # The loss is kept as a float32, of 24 bits.
   assert scalars['train/loss'] == (3, pytest.approx(1 / 3, rel=2**-24))

@@ -32,20 +32,20 @@ from tests.training.replicas import with_flipped_bit
 def bits(tree):
   """The bytes of every leaf, so that -0. and nan compare as they are."""
   return [
-      np.asarray(
-          jax.random.key_data(leaf)
-          if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-          else leaf
-      ).tobytes()
-      for leaf in jax.tree.leaves(tree)
+    np.asarray(
+      jax.random.key_data(leaf)
+      if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+      else leaf
+    ).tobytes()
+    for leaf in jax.tree.leaves(tree)
   ]
 
 
 def metrics_of(workdir):
   """The lines of metrics.jsonl without the clock."""
   return [
-      {key: value for key, value in line.items() if key != 'time'}
-      for line in read_metrics(workdir)
+    {key: value for key, value in line.items() if key != 'time'}
+    for line in read_metrics(workdir)
   ]
 
 
@@ -80,7 +80,13 @@ def test_intervals(uninterrupted):
   assert [line['step'] for line in lines] == list(range(2, 41, 2))
   # Every 6 updates and at the end.
   assert [line['step'] for line in lines if 'eval' in line] == [
-      6, 12, 18, 24, 30, 36, 40
+    6,
+    12,
+    18,
+    24,
+    30,
+    36,
+    40,
   ]
   names = {p.name for p in (workdir / 'checkpoints').iterdir()}
   assert names == {'20', '30', '40'}  # Every 10; the newest 3 are kept.
@@ -90,8 +96,12 @@ def test_intervals(uninterrupted):
 
 def test_intervals_that_calls_step_over_are_due_at_the_next_call(tmp_path):
   toy.run(
-      tmp_path, num_steps=20, updates_per_call=4,
-      log_every=5, eval_every=100, checkpoint_every=100,
+    tmp_path,
+    num_steps=20,
+    updates_per_call=4,
+    log_every=5,
+    eval_every=100,
+    checkpoint_every=100,
   )
   assert [line['step'] for line in metrics_of(tmp_path)] == [8, 12, 16, 20]
 
@@ -99,7 +109,7 @@ def test_intervals_that_calls_step_over_are_due_at_the_next_call(tmp_path):
 @pytest.mark.parametrize('stop', [2, 10, 13 * 2])
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
 def test_asked_to_stop_and_resumed_is_bit_equal(
-    tmp_path, uninterrupted, capsys, stop, number
+  tmp_path, uninterrupted, capsys, stop, number
 ):
   handler = signal.getsignal(number)
   with pytest.raises(Preempted, match=f'step {stop + 2} of 40') as stopped:
@@ -143,7 +153,7 @@ def test_a_second_signal_is_not_held_back(tmp_path):
 def test_trains_from_another_thread(tmp_path):
   steps = []
   thread = threading.Thread(
-      target=lambda: steps.append(int(toy.run(tmp_path, num_steps=4).step))
+    target=lambda: steps.append(int(toy.run(tmp_path, num_steps=4).step))
   )
   thread.start()
   thread.join()
@@ -160,7 +170,9 @@ def test_data_from_the_host_is_a_function_of_the_step(tmp_path):
     return toy.batch_at(step)
 
   arguments = {
-      'update': toy.host_update(), 'updates_per_call': 1, 'num_steps': 12
+    'update': toy.host_update(),
+    'updates_per_call': 1,
+    'num_steps': 12,
   }
   once = toy.run(tmp_path / 'once', batch_at=toy.batch_at, **arguments)
   with pytest.raises(Preempted):
@@ -234,7 +246,7 @@ def test_a_call_ahead_changes_nothing(tmp_path, monkeypatch, uninterrupted):
 
 
 def test_the_line_of_a_call_ahead_of_a_bad_one_is_written(
-    tmp_path, monkeypatch
+  tmp_path, monkeypatch
 ):
   monkeypatch.setattr(loop, '_calls_ahead', lambda: 1)
 
@@ -244,13 +256,18 @@ def test_the_line_of_a_call_ahead_of_a_bad_one_is_written(
 
   with pytest.raises(Diverged, match='1 of the 1 updates up to step 9'):
     toy.run(
-        tmp_path, update=toy.host_update(), updates_per_call=1, log_every=5,
-        batch_at=batch_at,
+      tmp_path,
+      update=toy.host_update(),
+      updates_per_call=1,
+      log_every=5,
+      batch_at=batch_at,
     )
   lines = metrics_of(tmp_path)
   assert [line['step'] for line in lines if 'train' in line] == [5, 9, 10]
   assert [line['train']['nonfinite'] for line in lines if 'train' in line] == [
-      0, 1, 0
+    0,
+    1,
+    0,
   ]
 
 
@@ -266,11 +283,11 @@ def bad_batches(*steps):
 
 def run_from_host(workdir, **changes):
   arguments = {
-      'update': toy.host_update(),
-      'updates_per_call': 1,
-      'num_steps': 20,
-      'log_every': 1,
-      'checkpoint_every': 5,
+    'update': toy.host_update(),
+    'updates_per_call': 1,
+    'num_steps': 20,
+    'log_every': 1,
+    'checkpoint_every': 5,
   }
   return toy.run(workdir, **(arguments | changes))
 
@@ -287,7 +304,7 @@ def from_host(steps, state=None, start=0):
 def test_skipping_goes_on_and_counts(tmp_path, capsys):
   skip = NonfiniteConfig('skip', patience=3)
   state = run_from_host(
-      tmp_path, nonfinite=skip, batch_at=bad_batches(8, 9, 11)
+    tmp_path, nonfinite=skip, batch_at=bad_batches(8, 9, 11)
   )
   assert state.step == 20
   shares = [line['train']['nonfinite'] for line in metrics_of(tmp_path)]
@@ -304,7 +321,7 @@ def test_skipping_goes_on_and_counts(tmp_path, capsys):
 
 @pytest.mark.parametrize('action', ['skip', 'roll_back'])
 def test_patience_that_ends_with_the_run_is_not_taken_for_its_end(
-    tmp_path, action
+  tmp_path, action
 ):
   nonfinite = NonfiniteConfig(action, patience=4)
   bad = bad_batches(*range(16, 20))
@@ -316,7 +333,7 @@ def test_patience_that_ends_with_the_run_is_not_taken_for_its_end(
 
 @pytest.mark.parametrize('crash_at', [None, 14, 17])
 def test_rolling_back_goes_on_with_the_data_that_come_next(
-    tmp_path, crash_at, capsys
+  tmp_path, crash_at, capsys
 ):
   bad = bad_batches(12, 13, 14)
 
@@ -328,8 +345,8 @@ def test_rolling_back_goes_on_with_the_data_that_come_next(
     return bad(step)
 
   arguments = {
-      'nonfinite': NonfiniteConfig('roll_back', patience=3),
-      'batch_at': batch_at,
+    'nonfinite': NonfiniteConfig('roll_back', patience=3),
+    'batch_at': batch_at,
   }
   if crash_at is not None:
     with pytest.raises(KeyError, match='a crash'):
@@ -344,15 +361,15 @@ def test_rolling_back_goes_on_with_the_data_that_come_next(
 
 def test_rolling_back_to_the_same_checkpoint_again_ends_the_run(tmp_path):
   arguments = {
-      'nonfinite': NonfiniteConfig('roll_back', patience=2),
-      'batch_at': bad_batches(*range(11, 20)),
+    'nonfinite': NonfiniteConfig('roll_back', patience=2),
+    'batch_at': bad_batches(*range(11, 20)),
   }
   with pytest.raises(Diverged, match='up to step 15, and so it was after goin'):
     run_from_host(tmp_path, **arguments)
 
 
 def test_replicas_that_come_apart_end_the_run_before_the_next_checkpoint(
-    tmp_path,
+  tmp_path,
 ):
   def update(state, batch=None):
     state, metrics = toy.update()(state, batch)
@@ -407,7 +424,7 @@ def test_a_changed_model_is_refused_and_nothing_is_touched(tmp_path):
 
 
 @pytest.mark.parametrize(
-    'name', ['log_every', 'eval_every', 'checkpoint_every', 'num_steps']
+  'name', ['log_every', 'eval_every', 'checkpoint_every', 'num_steps']
 )
 def test_intervals_below_one_are_refused(tmp_path, name):
   with pytest.raises(ConfigurationError, match=f'{name} must .* got 0'):
@@ -449,24 +466,22 @@ def test_a_crash_keeps_the_save_under_way(tmp_path, capsys):
 def train_toy(workdir, *moments, step=0, devices=4):
   """Runs `train_toy.py`; with several moments as a job of so many."""
   return jobs.run(
-      ['-m', 'tests.training.train_toy'],
-      [[workdir, moment, step] for moment in moments],
-      devices=devices,
+    ['-m', 'tests.training.train_toy'],
+    [[workdir, moment, step] for moment in moments],
+    devices=devices,
   )
 
 
 @pytest.mark.slow
-def test_killed_again_and_again_is_bit_equal(
-    tmp_path, uninterrupted, capsys
-):
+def test_killed_again_and_again_is_bit_equal(tmp_path, uninterrupted, capsys):
   workdir = tmp_path / 'killed'
   for moment, step, resumes_at in [
-      ('before_update', 6, {None}),
-      ('in_save', 10, {None}),
-      ('in_line', 14, {None}),
-      # A save that may have come to its end, or not, before the kill.
-      ('later_in_save', 20, {None, 10}),
-      ('before_manifest', 30, {10, 20}),
+    ('before_update', 6, {None}),
+    ('in_save', 10, {None}),
+    ('in_line', 14, {None}),
+    # A save that may have come to its end, or not, before the kill.
+    ('later_in_save', 20, {None, 10}),
+    ('before_manifest', 30, {10, 20}),
   ]:
     ((code, said),) = train_toy(workdir, moment, step=step)
     assert code == -signal.SIGKILL, moment + said

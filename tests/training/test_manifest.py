@@ -23,7 +23,10 @@ def test_says_what_was_written(directory):
   assert sorted(record['files']) == ['deep/er/empty', 'top.bin']
   assert record['versions']['jax']
   assert record['devices'] == {
-      'platform': 'cpu', 'device_kind': 'cpu', 'devices': 4, 'processes': 1
+    'platform': 'cpu',
+    'device_kind': 'cpu',
+    'devices': 4,
+    'processes': 1,
   }
 
 
@@ -56,6 +59,6 @@ def test_without_a_manifest_the_save_was_cut_short(directory):
 def test_digest_is_of_the_values_in_row_major_order():
   array = np.arange(6, dtype=np.float32).reshape(2, 3)
   assert manifest.digest_of_array(array) == manifest.digest_of_array(
-      np.asfortranarray(array)
+    np.asfortranarray(array)
   )
   assert manifest.digest_of_array(array) != manifest.digest_of_array(array.T)

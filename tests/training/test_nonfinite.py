@@ -17,16 +17,16 @@ def streak(*shares, action='skip', patience=3):
 
 
 @pytest.mark.parametrize(
-    ('shares', 'length', 'left_out'),
-    [
-        ([0, 0], 0, 0),
-        ([1, 1], 2, 8),
-        ([1, 1, 0.75], 0, 11),  # One update was applied: it got somewhere.
-        ([0.25, 0, 1], 1, 5),
-    ],
+  ('shares', 'length', 'left_out'),
+  [
+    ([0, 0], 0, 0),
+    ([1, 1], 2, 8),
+    ([1, 1, 0.75], 0, 11),  # One update was applied: it got somewhere.
+    ([0.25, 0, 1], 1, 5),
+  ],
 )
 def test_only_calls_of_which_nothing_was_applied_make_a_streak(
-    shares, length, left_out
+  shares, length, left_out
 ):
   counted = streak(*shares)
   assert (counted.length, counted.left_out) == (length, left_out)
@@ -54,11 +54,11 @@ def test_rolling_back_begins_anew_once_for_each_checkpoint():
 
 
 @pytest.mark.parametrize(
-    ('changes', 'message'),
-    [
-        ({'action': 'ignore'}, "one of stop, skip, roll_back. Got: 'ignore'."),
-        ({'patience': 0}, 'patience must be >= 1. Got: 0.'),
-    ],
+  ('changes', 'message'),
+  [
+    ({'action': 'ignore'}, "one of stop, skip, roll_back. Got: 'ignore'."),
+    ({'patience': 0}, 'patience must be >= 1. Got: 0.'),
+  ],
 )
 def test_what_makes_no_sense_is_refused(changes, message):
   with pytest.raises(ValueError, match=re.escape(message)):

@@ -25,17 +25,17 @@ def rates(config, steps):
 
 def test_a_constant_rate_is_constant():
   np.testing.assert_array_equal(
-      rates(OptimizerConfig(learning_rate=0.25), [0, 1, 10**6]), 0.25
+    rates(OptimizerConfig(learning_rate=0.25), [0, 1, 10**6]), 0.25
   )
 
 
 def test_the_authors_schedule_reaches_its_floor_at_step_21_180():
   config = OptimizerConfig(
-      learning_rate=1e-4,
-      schedule='exponential',
-      decay_rate=0.9,
-      decay_every=10_000,
-      floor=8e-5,
+    learning_rate=1e-4,
+    schedule='exponential',
+    decay_rate=0.9,
+    decay_every=10_000,
+    floor=8e-5,
   )
   steps = np.array([0, 5_000, 10_000, 21_179, 21_180, 1_000_000])
   expected = np.maximum(8e-5, 1e-4 * 0.9 ** (steps / 10_000))
@@ -48,64 +48,64 @@ def test_the_authors_schedule_reaches_its_floor_at_step_21_180():
 
 def test_a_staircase_falls_all_at_once():
   config = OptimizerConfig(
-      learning_rate=1.0,
-      schedule='exponential',
-      decay_rate=0.5,
-      decay_every=10,
-      staircase=True,
+    learning_rate=1.0,
+    schedule='exponential',
+    decay_rate=0.5,
+    decay_every=10,
+    staircase=True,
   )
   np.testing.assert_allclose(
-      rates(config, [0, 9, 10, 19, 20]), [1, 1, 0.5, 0.5, 0.25], **TOLERANCE
+    rates(config, [0, 9, 10, 19, 20]), [1, 1, 0.5, 0.5, 0.25], **TOLERANCE
   )
 
 
 def test_cosine_falls_from_the_rate_to_the_floor_and_stays():
   config = OptimizerConfig(
-      learning_rate=0.5, schedule='cosine', decay_steps=12, floor=0.1
+    learning_rate=0.5, schedule='cosine', decay_steps=12, floor=0.1
   )
   steps = np.arange(20)
   angle = np.pi * np.minimum(steps, 12) / 12
   # The cosine of a float32 angle is off by 1e-7 of the full swing.
   np.testing.assert_allclose(
-      rates(config, steps), 0.1 + 0.4 * (1 + np.cos(angle)) / 2, rtol=1e-5
+    rates(config, steps), 0.1 + 0.4 * (1 + np.cos(angle)) / 2, rtol=1e-5
   )
 
 
 @pytest.mark.parametrize(
-    'options',
-    [
-        {'schedule': 'constant'},
-        {'schedule': 'exponential', 'decay_every': 7},
-        {'schedule': 'cosine', 'decay_steps': 7},
-    ],
+  'options',
+  [
+    {'schedule': 'constant'},
+    {'schedule': 'exponential', 'decay_every': 7},
+    {'schedule': 'cosine', 'decay_steps': 7},
+  ],
 )
 def test_warmup_is_linear_and_delays_every_schedule(options):
   cold = OptimizerConfig(learning_rate=0.5, **options)
   warm = dataclasses.replace(cold, warmup_steps=4)
   np.testing.assert_allclose(
-      rates(warm, range(4)), [0, 0.125, 0.25, 0.375], **TOLERANCE
+    rates(warm, range(4)), [0, 0.125, 0.25, 0.375], **TOLERANCE
   )
   np.testing.assert_allclose(
-      rates(warm, range(4, 15)), rates(cold, range(11)), **TOLERANCE
+    rates(warm, range(4, 15)), rates(cold, range(11)), **TOLERANCE
   )
 
 
 @pytest.mark.parametrize(
-    'options',
-    [
-        {'schedule': 'constant'},
-        {'schedule': 'exponential', 'decay_every': 7},
-        {'schedule': 'cosine', 'decay_steps': 7},
-    ],
+  'options',
+  [
+    {'schedule': 'constant'},
+    {'schedule': 'exponential', 'decay_every': 7},
+    {'schedule': 'cosine', 'decay_steps': 7},
+  ],
 )
 def test_hold_keeps_the_rate_between_warmup_and_decay(options):
   plain = OptimizerConfig(learning_rate=0.5, **options)
   held = dataclasses.replace(plain, warmup_steps=2, hold_steps=3)
   np.testing.assert_allclose(
-      rates(held, range(5)), [0, 0.25, 0.5, 0.5, 0.5], **TOLERANCE
+    rates(held, range(5)), [0, 0.25, 0.5, 0.5, 0.5], **TOLERANCE
   )
   np.testing.assert_allclose(
-      rates(held, range(5, 16)), rates(plain, range(11)), **TOLERANCE
+    rates(held, range(5, 16)), rates(plain, range(11)), **TOLERANCE
   )
 
 
@@ -120,15 +120,15 @@ def updates_of(config, gradients, params):
 
 
 GRADIENTS = [
-    {'w': np.float32([[3.0, -4.0]]), 'b': np.float32([12.0])},
-    {'w': np.float32([[0.1, 0.2]]), 'b': np.float32([-0.3])},
+  {'w': np.float32([[3.0, -4.0]]), 'b': np.float32([12.0])},
+  {'w': np.float32([[0.1, 0.2]]), 'b': np.float32([-0.3])},
 ]
 PARAMS = {'w': np.float32([[1.0, 1.0]]), 'b': np.float32([2.0])}
 
 
 def test_adam_is_algorithm_1_of_the_paper():
   config = OptimizerConfig(
-      learning_rate=0.1, b1=0.8, b2=0.95, eps=0.5, eps_root=0.25
+    learning_rate=0.1, b1=0.8, b2=0.95, eps=0.5, eps_root=0.25
   )
   updates = updates_of(config, GRADIENTS, PARAMS)
   for name in PARAMS:
@@ -139,31 +139,31 @@ def test_adam_is_algorithm_1_of_the_paper():
       v = 0.95 * v + 0.05 * g**2
       m_hat, v_hat = m / (1 - 0.8**t), v / (1 - 0.95**t)
       np.testing.assert_allclose(
-          updates[t - 1][name],
-          -0.1 * m_hat / (np.sqrt(v_hat + 0.25) + 0.5),
-          **TOLERANCE,
+        updates[t - 1][name],
+        -0.1 * m_hat / (np.sqrt(v_hat + 0.25) + 0.5),
+        **TOLERANCE,
       )
 
 
 def test_weight_decay_is_decoupled():
   plain = updates_of(OptimizerConfig(learning_rate=0.1), GRADIENTS, PARAMS)
   decayed = updates_of(
-      OptimizerConfig(learning_rate=0.1, weight_decay=0.5), GRADIENTS, PARAMS
+    OptimizerConfig(learning_rate=0.1, weight_decay=0.5), GRADIENTS, PARAMS
   )
   np.testing.assert_allclose(
-      decayed[0]['b'] - plain[0]['b'], [-0.1 * 0.5 * 2.0], **TOLERANCE
+    decayed[0]['b'] - plain[0]['b'], [-0.1 * 0.5 * 2.0], **TOLERANCE
   )
 
 
 @pytest.mark.parametrize('in_sqrt', [True, False])
 def test_rmsprop_starts_at_ones_and_places_epsilon(in_sqrt):
   config = OptimizerConfig(
-      name='rmsprop',
-      learning_rate=0.1,
-      rmsprop_decay=0.9,
-      rmsprop_momentum=0.5,
-      rmsprop_eps_in_sqrt=in_sqrt,
-      eps=0.1,
+    name='rmsprop',
+    learning_rate=0.1,
+    rmsprop_decay=0.9,
+    rmsprop_momentum=0.5,
+    rmsprop_eps_in_sqrt=in_sqrt,
+    eps=0.1,
   )
   updates = updates_of(config, GRADIENTS, PARAMS)
   v, step = 1.0, 0.0
@@ -179,7 +179,7 @@ def test_clipping_is_by_the_norm_of_the_whole_gradient():
   """Of (3, -4) and 12 the norm is 13; element-wise clipping would turn it."""
   # With b1 = b2 = 0 and a huge eps Adam is gradient descent, -g / eps * rate.
   config = OptimizerConfig(
-      learning_rate=1e6, b1=0.0, b2=0.0, eps=1e6, clip_global_norm=2.6
+    learning_rate=1e6, b1=0.0, b2=0.0, eps=1e6, clip_global_norm=2.6
   )
   (update, small) = updates_of(config, GRADIENTS, PARAMS)
   # 1 + |g| / eps is off from 1 by up to 3e-6.
@@ -199,35 +199,35 @@ def test_without_clipping_the_gradient_is_left_alone():
 
 
 @pytest.mark.parametrize(
-    ('options', 'message'),
-    [
-        ({'name': 'sgd'}, r"name must be one of \('adam', 'rmsprop'\).*'sgd'"),
-        ({'schedule': 'step'}, "schedule must be one of .*'step'"),
-        ({'learning_rate': 0.0}, 'learning_rate must be positive; got 0.0'),
-        ({'learning_rate': math.nan}, 'learning_rate .* nan'),
-        ({'learning_rate': math.inf}, 'learning_rate .* inf'),
-        ({'warmup_steps': -1}, 'warmup_steps must be 0 or more; got -1'),
-        ({'hold_steps': -1}, 'hold_steps must be 0 or more; got -1'),
-        ({'schedule': 'exponential', 'decay_rate': 1.0}, 'decay_rate .* 1.0'),
-        ({'schedule': 'exponential', 'decay_every': 0}, 'decay_every .* got 0'),
-        ({'schedule': 'cosine'}, 'decay_steps must be positive; got 0'),
-        (
-            {'schedule': 'exponential', 'floor': 1.0},
-            'floor must be from 0 to the learning rate, 0.0001; got 1.0',
-        ),
-        ({'floor': 1e-5}, 'floor must be left at 0 with a constant'),
-        ({'clip_global_norm': 0.0}, 'clip_global_norm .* None; got 0.0'),
-        ({'b1': 1.0}, r'b1 must be in \[0, 1\); got 1.0'),
-        ({'b2': -0.1}, 'b2 must be'),
-        ({'eps': -1.0}, 'eps must be 0 or more'),
-        ({'eps_root': -1.0}, 'eps_root must be 0 or more'),
-        ({'eps': 0.0}, 'eps must be positive where eps_root is 0; got 0.0'),
-        ({'weight_decay': -1.0}, 'weight_decay must be 0 or more'),
-        ({'name': 'rmsprop', 'weight_decay': 0.1}, "weight_decay .* 'adam'"),
-        ({'rmsprop_decay': 1.0}, 'rmsprop_decay must be'),
-        ({'rmsprop_momentum': 1.0}, 'rmsprop_momentum must be'),
-        ({'rmsprop_initial_scale': -1.0}, 'rmsprop_initial_scale must be'),
-    ],
+  ('options', 'message'),
+  [
+    ({'name': 'sgd'}, r"name must be one of \('adam', 'rmsprop'\).*'sgd'"),
+    ({'schedule': 'step'}, "schedule must be one of .*'step'"),
+    ({'learning_rate': 0.0}, 'learning_rate must be positive; got 0.0'),
+    ({'learning_rate': math.nan}, 'learning_rate .* nan'),
+    ({'learning_rate': math.inf}, 'learning_rate .* inf'),
+    ({'warmup_steps': -1}, 'warmup_steps must be 0 or more; got -1'),
+    ({'hold_steps': -1}, 'hold_steps must be 0 or more; got -1'),
+    ({'schedule': 'exponential', 'decay_rate': 1.0}, 'decay_rate .* 1.0'),
+    ({'schedule': 'exponential', 'decay_every': 0}, 'decay_every .* got 0'),
+    ({'schedule': 'cosine'}, 'decay_steps must be positive; got 0'),
+    (
+      {'schedule': 'exponential', 'floor': 1.0},
+      'floor must be from 0 to the learning rate, 0.0001; got 1.0',
+    ),
+    ({'floor': 1e-5}, 'floor must be left at 0 with a constant'),
+    ({'clip_global_norm': 0.0}, 'clip_global_norm .* None; got 0.0'),
+    ({'b1': 1.0}, r'b1 must be in \[0, 1\); got 1.0'),
+    ({'b2': -0.1}, 'b2 must be'),
+    ({'eps': -1.0}, 'eps must be 0 or more'),
+    ({'eps_root': -1.0}, 'eps_root must be 0 or more'),
+    ({'eps': 0.0}, 'eps must be positive where eps_root is 0; got 0.0'),
+    ({'weight_decay': -1.0}, 'weight_decay must be 0 or more'),
+    ({'name': 'rmsprop', 'weight_decay': 0.1}, "weight_decay .* 'adam'"),
+    ({'rmsprop_decay': 1.0}, 'rmsprop_decay must be'),
+    ({'rmsprop_momentum': 1.0}, 'rmsprop_momentum must be'),
+    ({'rmsprop_initial_scale': -1.0}, 'rmsprop_initial_scale must be'),
+  ],
 )
 def test_a_field_out_of_range_is_refused_with_its_value(options, message):
   with pytest.raises(ConfigurationError, match=f'optimizer.{message}'):

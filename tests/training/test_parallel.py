@@ -16,9 +16,9 @@ from tests.training.replicas import with_flipped_bit
 
 def make_state(key=None):
   params = {
-      'w': jnp.arange(6.0).reshape(2, 3),
-      'half': jnp.arange(5, dtype=jnp.bfloat16),
-      'mask': jnp.array([True, False, True]),
+    'w': jnp.arange(6.0).reshape(2, 3),
+    'half': jnp.arange(5, dtype=jnp.bfloat16),
+    'mask': jnp.array([True, False, True]),
   }
   key = jax.random.key(7) if key is None else key
   return create_state(params, {}, optax.adam(1e-3), key)
@@ -33,15 +33,15 @@ def count(state, batch):
 def buffer_pointers(tree):
   """One for each leaf and device; a shared buffer appears twice."""
   arrays = [
-      jax.random.key_data(leaf)
-      if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-      else leaf
-      for leaf in jax.tree.leaves(tree)
+    jax.random.key_data(leaf)
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    else leaf
+    for leaf in jax.tree.leaves(tree)
   ]
   return [
-      shard.data.unsafe_buffer_pointer()
-      for array in arrays
-      for shard in array.addressable_shards
+    shard.data.unsafe_buffer_pointer()
+    for array in arrays
+    for shard in array.addressable_shards
   ]
 
 
@@ -95,7 +95,7 @@ def test_a_local_batch_that_does_not_divide_is_refused_with_both_numbers():
 
 
 @pytest.mark.parametrize(
-    'batch', [{}, {'x': np.zeros(8), 'y': np.zeros(4)}, np.zeros(())]
+  'batch', [{}, {'x': np.zeros(8), 'y': np.zeros(4)}, np.zeros(())]
 )
 def test_a_batch_without_one_size_is_refused(batch):
   with pytest.raises(ValueError, match='same leading axis'):
@@ -105,8 +105,8 @@ def test_a_batch_without_one_size_is_refused(batch):
 def test_a_global_batch_that_does_not_divide_is_refused_with_both_numbers():
   assert parallel.per_device_batch_size(12) == 3
   with pytest.raises(
-      ConfigurationError,
-      match=r'batch of 10 does not divide over 4 devices .*1 x 4.* 8 or 12\.',
+    ConfigurationError,
+    match=r'batch of 10 does not divide over 4 devices .*1 x 4.* 8 or 12\.',
   ):
     parallel.per_device_batch_size(10)
   with pytest.raises(ConfigurationError, match=r'of 3 .*such as 4\.'):
@@ -187,11 +187,11 @@ def test_checking_again_does_not_compile_again(caplog):
 
 def test_sums_run_over_devices():
   total = parallel.parallel_sum(
-      lambda replicated, share: {'sum': replicated * share.sum()}
+    lambda replicated, share: {'sum': replicated * share.sum()}
   )
   result = total(
-      parallel.place_state(jnp.float32(2)),
-      parallel.split_batch(np.arange(12.0)),
+    parallel.place_state(jnp.float32(2)),
+    parallel.split_batch(np.arange(12.0)),
   )
   assert result['sum'] == 2 * 66
   assert isinstance(result['sum'].sharding, NamedSharding)
@@ -202,29 +202,29 @@ def test_psum_adds_up_every_leaf_whatever_its_dtype(monkeypatch, processes):
   monkeypatch.setattr(parallel.jax, 'process_count', lambda: processes)
   devices = jax.device_count()
   share = {
-      'large': 2**24 + 1 + np.arange(devices, dtype=np.int32)[:, None],
-      'a': np.arange(devices * 6, dtype=np.float32).reshape(devices, 2, 3),
-      'b': [np.full((devices,), 0.5, np.float32)],
-      'half': np.ones((devices, 5), jnp.bfloat16),
-      'mask': np.arange(devices * 3).reshape(devices, 3) % 2 == 0,
+    'large': 2**24 + 1 + np.arange(devices, dtype=np.int32)[:, None],
+    'a': np.arange(devices * 6, dtype=np.float32).reshape(devices, 2, 3),
+    'b': [np.full((devices,), 0.5, np.float32)],
+    'half': np.ones((devices, 5), jnp.bfloat16),
+    'mask': np.arange(devices * 3).reshape(devices, 3) % 2 == 0,
   }
   total = jax.jit(
-      jax.shard_map(
-          lambda x: parallel.psum(
-              {'one': 1} | jax.tree.map(lambda leaf: leaf[0], x)
-          ),
-          mesh=jax.sharding.Mesh(np.array(jax.devices()), (parallel.AXIS,)),
-          in_specs=jax.P(parallel.AXIS),
-          out_specs=jax.P(),
-          check_vma=False,
-      )
+    jax.shard_map(
+      lambda x: parallel.psum(
+        {'one': 1} | jax.tree.map(lambda leaf: leaf[0], x)
+      ),
+      mesh=jax.sharding.Mesh(np.array(jax.devices()), (parallel.AXIS,)),
+      in_specs=jax.P(parallel.AXIS),
+      out_specs=jax.P(),
+      check_vma=False,
+    )
   )
   found = total(share)
   assert found.pop('one') == devices
   assert found['mask'].dtype == jnp.int32
   share['mask'] = share['mask'].astype(np.int32)
   chex.assert_trees_all_equal(
-      found, jax.tree.map(lambda leaf: leaf.sum(0, leaf.dtype), share)
+    found, jax.tree.map(lambda leaf: leaf.sum(0, leaf.dtype), share)
   )
 
 
@@ -234,12 +234,12 @@ def test_processes_on_cpus_exchange_one_array_a_dtype(monkeypatch):
   share += [np.ones((4, 7), np.int32)]
   mesh = jax.sharding.Mesh(np.array(jax.devices()), (parallel.AXIS,))
   total = jax.jit(
-      jax.shard_map(
-          parallel.psum,
-          mesh=mesh,
-          in_specs=jax.P(parallel.AXIS),
-          out_specs=jax.P(),
-          check_vma=False,
-      )
+    jax.shard_map(
+      parallel.psum,
+      mesh=mesh,
+      in_specs=jax.P(parallel.AXIS),
+      out_specs=jax.P(),
+      check_vma=False,
+    )
   )
   assert total.lower(share).as_text().count('all_reduce') == 2

@@ -22,7 +22,7 @@ def test_without_a_terminal_few_compact_lines():
   console = Console(file=io.StringIO(), force_terminal=False)
   (line,) = run(console, seconds_between_lines=1e9).splitlines()
   assert line.startswith(
-      'step 50/50  loss 1.235  accuracy 0.5  eval accuracy 0.25  '
+    'step 50/50  loss 1.235  accuracy 0.5  eval accuracy 0.25  '
   )
   assert line.endswith(' updates/s  0:00:00 left')
 

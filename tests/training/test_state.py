@@ -20,7 +20,7 @@ def test_a_new_state_is_at_step_zero_with_the_key_as_given(make_key):
   assert state.step == 0
   assert state.key.dtype == make_key(3).dtype
   assert jax.tree.structure(state.opt_state) == jax.tree.structure(
-      optimizer.init(PARAMS)
+    optimizer.init(PARAMS)
   )
 
 
@@ -43,8 +43,8 @@ def test_dealias_gives_each_leaf_its_own_buffer_and_keeps_values():
   tree = {'ema': shared, 'w': shared, 'n': np.arange(3), 'key': key}
   copy = state_lib.dealias(tree)
   pointers = {
-      leaf.unsafe_buffer_pointer()
-      for leaf in (copy['ema'], copy['w'], shared, copy['n'])
+    leaf.unsafe_buffer_pointer()
+    for leaf in (copy['ema'], copy['w'], shared, copy['n'])
   }
   assert len(pointers) == 4
   np.testing.assert_array_equal(copy['ema'], shared)

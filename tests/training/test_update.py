@@ -28,9 +28,7 @@ TOLERANCE = {'rtol': 2e-5, 'atol': 1e-7}
 
 def run_on_host_batches(num_devices, batches, optimizer):
   devices = jax.devices()[:num_devices]
-  update = make_update(
-      loss_fn, optimizer, global_batch_size=B, devices=devices
-  )
+  update = make_update(loss_fn, optimizer, global_batch_size=B, devices=devices)
   state, history = start(optimizer, devices), []
   for batch in batches:
     state, metrics = update(state, parallel.split_batch(batch, devices))
@@ -42,13 +40,13 @@ def run_on_host_batches(num_devices, batches, optimizer):
 def run_generated(num_devices, num_calls, updates_per_call, optimizer):
   devices = jax.devices()[:num_devices]
   update = make_update(
-      loss_fn,
-      optimizer,
-      global_batch_size=B,
-      sample=sample,
-      data_key=jax.random.key(2),
-      updates_per_call=updates_per_call,
-      devices=devices,
+    loss_fn,
+    optimizer,
+    global_batch_size=B,
+    sample=sample,
+    data_key=jax.random.key(2),
+    updates_per_call=updates_per_call,
+    devices=devices,
   )
   state, history = start(optimizer, devices), []
   for _ in range(num_calls):
@@ -74,18 +72,18 @@ def test_one_update_is_the_gradient_of_the_mean_over_all_valid_steps():
   expected = jax.tree.map(lambda p, g: p - 1e-2 * g, params, gradient)
   chex.assert_trees_all_close(state.params, expected, **TOLERANCE)
   wrong = jax.tree.map(
-      lambda p, g: p - 1e-2 * g, params, jax.grad(mean_of_device_means)(params)
+    lambda p, g: p - 1e-2 * g, params, jax.grad(mean_of_device_means)(params)
   )
   with pytest.raises(AssertionError):
     chex.assert_trees_all_close(state.params, wrong, **TOLERANCE)
 
   np.testing.assert_allclose(
-      metrics['loss'], (loss * 10, 10), rtol=TOLERANCE['rtol']
+    metrics['loss'], (loss * 10, 10), rtol=TOLERANCE['rtol']
   )
   np.testing.assert_allclose(
-      metrics['gradient_norm'],
-      (np.sqrt(sum((g**2).sum() for g in gradient.values())), 1),
-      rtol=TOLERANCE['rtol'],
+    metrics['gradient_norm'],
+    (np.sqrt(sum((g**2).sum() for g in gradient.values())), 1),
+    rtol=TOLERANCE['rtol'],
   )
   assert metrics['tokens'] == (10, 4)  # Summed over the four devices.
   assert metrics['nonfinite'] == (0, 1)
@@ -94,7 +92,7 @@ def test_one_update_is_the_gradient_of_the_mean_over_all_valid_steps():
 def test_host_batches_train_alike_on_any_number_of_devices():
   batches = [make_batch(seed) for seed in range(5)]
   optimizer = optax.chain(
-      optax.clip_by_global_norm(1.0), optax.sgd(1e-2, momentum=0.9)
+    optax.clip_by_global_norm(1.0), optax.sgd(1e-2, momentum=0.9)
   )
   one, one_history = run_on_host_batches(1, batches, optimizer)
   for num_devices in (2, 4):
@@ -104,9 +102,9 @@ def test_host_batches_train_alike_on_any_number_of_devices():
     chex.assert_trees_all_close(one.opt_state, many.opt_state, **TOLERANCE)
     for name in ('loss', 'gradient_norm'):
       np.testing.assert_allclose(
-          [metrics[name] for metrics in one_history],
-          [metrics[name] for metrics in many_history],
-          **TOLERANCE,
+        [metrics[name] for metrics in one_history],
+        [metrics[name] for metrics in many_history],
+        **TOLERANCE,
       )
 
 
@@ -120,7 +118,7 @@ def test_generated_data_is_the_same_on_any_number_of_devices():
       # The masks are drawn too: equal counts mean equal examples.
       assert ours['loss'][1] == theirs['loss'][1]
       np.testing.assert_allclose(
-          ours['loss'][0], theirs['loss'][0], rtol=TOLERANCE['rtol']
+        ours['loss'][0], theirs['loss'][0], rtol=TOLERANCE['rtol']
       )
 
 
@@ -132,7 +130,7 @@ def test_several_updates_a_call_are_the_same_updates():
   for i, metrics in enumerate(calls):
     for name, pair in metrics.items():
       expected = np.sum(
-          [step[name] for step in singles[3 * i : 3 * i + 3]], axis=0
+        [step[name] for step in singles[3 * i : 3 * i + 3]], axis=0
       )
       np.testing.assert_allclose(pair, expected, rtol=TOLERANCE['rtol'])
   assert calls[0]['nonfinite'] == (0, 3)
@@ -149,25 +147,25 @@ def test_example_keys_follow_from_the_step_and_the_global_index():
 
   optimizer = optax.sgd(1.0)
   update = make_update(
-      keep,
-      optimizer,
-      global_batch_size=8,
-      sample=lambda key, _: jax.random.key_data(key),
-      data_key=jax.random.key(2),
-      updates_per_call=2,
+    keep,
+    optimizer,
+    global_batch_size=8,
+    sample=lambda key, _: jax.random.key_data(key),
+    data_key=jax.random.key(2),
+    updates_per_call=2,
   )
   state, _ = update(start(optimizer, params={'w': jnp.float32(1)}))
   jax.effects_barrier()
   expected = [
-      jax.random.key_data(
-          jax.random.fold_in(jax.random.fold_in(jax.random.key(2), step), i)
-      )
-      for step in range(2)
-      for i in range(8)
+    jax.random.key_data(
+      jax.random.fold_in(jax.random.fold_in(jax.random.key(2), step), i)
+    )
+    for step in range(2)
+    for i in range(8)
   ]
   assert state.step == 2
   assert {tuple(k) for keys in collected for k in keys.tolist()} == {
-      tuple(k.tolist()) for k in expected
+    tuple(k.tolist()) for k in expected
   }
   assert sum(len(keys) for keys in collected) == 16
 
@@ -185,13 +183,13 @@ def test_the_network_key_differs_between_devices_and_steps(make_key):
   optimizer, base = optax.sgd(1.0), make_key(5)
   update = make_update(noisy, optimizer, global_batch_size=4)
   state = parallel.place_state(
-      create_state({'w': jnp.float32(1)}, {}, optimizer, base)
+    create_state({'w': jnp.float32(1)}, {}, optimizer, base)
   )
   for step in range(2):
     state, metrics = update(state, parallel.split_batch(np.zeros(4)))
     step_key = jax.random.fold_in(base, step)
     draws = [
-        jax.random.uniform(jax.random.fold_in(step_key, i)) for i in range(4)
+      jax.random.uniform(jax.random.fold_in(step_key, i)) for i in range(4)
     ]
     assert len({float(draw) for draw in draws}) == 4
     # A float32 sum of four numbers below 1, in any order.
@@ -228,7 +226,7 @@ def test_an_update_that_is_not_finite_is_left_out(where):
     bad_counts.append(tuple(map(int, metrics['nonfinite'])))
   assert bad_counts == [(0, 1), (1, 1), (0, 1)]
   chex.assert_trees_all_equal(
-      states[2]._replace(step=states[1].step), states[1]
+    states[2]._replace(step=states[1].step), states[1]
   )
   assert states[2].step == 2  # The data go on.
   assert states[3].network_state['seen'] == 2
@@ -251,7 +249,7 @@ def test_what_the_optimizer_made_is_looked_at_too():
   assert metrics['gradient_norm'][0] == 0
   assert metrics['nonfinite'] == (1, 1)
   chex.assert_trees_all_equal(
-      jax.device_get(state), before._replace(step=state.step)
+    jax.device_get(state), before._replace(step=state.step)
   )
 
 
@@ -264,12 +262,12 @@ def test_a_bad_update_within_a_call_is_counted_and_left_out():
 
   optimizer = optax.sgd(1e-2)
   update = make_update(
-      broken,
-      optimizer,
-      global_batch_size=B,
-      sample=sample,
-      data_key=jax.random.key(2),
-      updates_per_call=4,
+    broken,
+    optimizer,
+    global_batch_size=B,
+    sample=sample,
+    data_key=jax.random.key(2),
+    updates_per_call=4,
   )
   state = start(optimizer, network_state={'step': jnp.zeros((), jnp.int32)})
   state, metrics = update(state)
@@ -292,21 +290,21 @@ def test_network_state_is_averaged_and_whole_numbers_are_kept():
   def averaging(params, network_state, key, batch):
     loss, aux = loss_fn(params, network_state, key, batch)
     new = {
-        'mean': batch['y'].mean(),
-        'count': network_state['count'] + 1,
+      'mean': batch['y'].mean(),
+      'count': network_state['count'] + 1,
     }
     return loss, aux._replace(network_state=new)
 
   optimizer, batch = optax.sgd(1e-2), make_batch(0)
   update = make_update(averaging, optimizer, global_batch_size=B)
   state = start(
-      optimizer,
-      network_state={'mean': jnp.zeros(()), 'count': jnp.zeros((), jnp.int32)},
+    optimizer,
+    network_state={'mean': jnp.zeros(()), 'count': jnp.zeros((), jnp.int32)},
   )
   state, _ = update(state, parallel.split_batch(batch))
   # A float32 mean of 24 numbers below 10.
   np.testing.assert_allclose(
-      state.network_state['mean'], batch['y'].mean(), rtol=1e-6
+    state.network_state['mean'], batch['y'].mean(), rtol=1e-6
   )
   assert state.network_state['count'] == 1
   assert state.network_state['count'].dtype == jnp.int32
@@ -327,17 +325,17 @@ def test_data_made_on_the_device_see_the_network_state_of_their_update():
 
   optimizer = optax.sgd(1.0)
   update = make_update(
-      climb,
-      optimizer,
-      global_batch_size=8,
-      sample=level,
-      data_key=jax.random.key(2),
-      updates_per_call=3,
+    climb,
+    optimizer,
+    global_batch_size=8,
+    sample=level,
+    data_key=jax.random.key(2),
+    updates_per_call=3,
   )
   state = start(
-      optimizer,
-      params={'w': jnp.float32(1)},
-      network_state={'level': jnp.float32(5)},
+    optimizer,
+    params={'w': jnp.float32(1)},
+    network_state={'level': jnp.float32(5)},
   )
   state, metrics = update(state)
   assert float(metrics['level'][0]) == 8 * (5 + 6 + 7)
@@ -351,9 +349,9 @@ def test_updates_compile_once(generated):
   chex.clear_trace_counter()
   traced = chex.assert_max_traces(loss_fn, n=1)
   options = (
-      {'sample': sample, 'data_key': jax.random.key(2), 'updates_per_call': 2}
-      if generated
-      else {}
+    {'sample': sample, 'data_key': jax.random.key(2), 'updates_per_call': 2}
+    if generated
+    else {}
   )
   update = make_update(traced, optimizer, global_batch_size=B, **options)
   state = start(optimizer)
@@ -379,9 +377,9 @@ def test_no_two_leaves_share_a_buffer_even_after_updates():
   for seed in range(2):
     state, _ = update(state, parallel.split_batch(make_batch(seed)))
     pointers = [
-        shard.data.unsafe_buffer_pointer()
-        for leaf in jax.tree.leaves(state._replace(key=state.step))
-        for shard in leaf.addressable_shards
+      shard.data.unsafe_buffer_pointer()
+      for leaf in jax.tree.leaves(state._replace(key=state.step))
+      for shard in leaf.addressable_shards
     ]
     assert len(pointers) - len(set(pointers)) == 4  # step, listed twice.
   np.testing.assert_array_equal(params['out'], make_params()['out'])
@@ -400,13 +398,13 @@ def test_a_batch_of_another_size_than_promised_is_refused():
 
 
 @pytest.mark.parametrize(
-    ('options', 'message'),
-    [
-        ({'updates_per_call': 0}, 'at least 1, got 0'),
-        ({'updates_per_call': 2}, 'updates_per_call=2'),
-        ({'data_key': 3}, 'data_key=3'),
-        ({'sample': sample}, 'needs a data_key'),
-    ],
+  ('options', 'message'),
+  [
+    ({'updates_per_call': 0}, 'at least 1, got 0'),
+    ({'updates_per_call': 2}, 'updates_per_call=2'),
+    ({'data_key': 3}, 'data_key=3'),
+    ({'sample': sample}, 'needs a data_key'),
+  ],
 )
 def test_options_that_do_not_go_together_are_refused(options, message):
   with pytest.raises(ValueError, match=message):
@@ -419,11 +417,11 @@ def test_a_missing_or_a_superfluous_batch_is_refused():
   with pytest.raises(ValueError, match='needs a batch'):
     from_host(start(optimizer))
   generated = make_update(
-      loss_fn,
-      optimizer,
-      global_batch_size=B,
-      sample=sample,
-      data_key=jax.random.key(2),
+    loss_fn,
+    optimizer,
+    global_batch_size=B,
+    sample=sample,
+    data_key=jax.random.key(2),
   )
   with pytest.raises(ValueError, match='makes its own batch'):
     generated(start(optimizer), parallel.split_batch(make_batch(0)))

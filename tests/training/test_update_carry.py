@@ -22,7 +22,7 @@ def carry_sums(params, network_state, key, batch):
   carried = 2 * network_state['sum'] + sums
   loss = (carried**2).sum()
   aux = LossAux(
-      jnp.float32(len(sums)), {}, {'sum': jax.lax.stop_gradient(carried)}
+    jnp.float32(len(sums)), {}, {'sum': jax.lax.stop_gradient(carried)}
   )
   return loss, aux
 
@@ -31,7 +31,7 @@ def carry_sums(params, network_state, key, batch):
 def test_a_carried_state_stays_with_its_examples(num_devices):
   devices, optimizer = jax.devices()[:num_devices], optax.sgd(0.0)
   update = make_update(
-      carry_sums, optimizer, global_batch_size=B, carry=True, devices=devices
+    carry_sums, optimizer, global_batch_size=B, carry=True, devices=devices
   )
   expected = np.arange(B, dtype=np.float32)
   state = start(optimizer, devices, network_state={'sum': expected})
@@ -43,7 +43,7 @@ def test_a_carried_state_stays_with_its_examples(num_devices):
   parallel.assert_replicated(state, devices)
   # Rounding of sums of T * X numbers of order 1, doubled twice.
   np.testing.assert_allclose(
-      state.network_state['sum'], expected, rtol=1e-5, atol=1e-4
+    state.network_state['sum'], expected, rtol=1e-5, atol=1e-4
   )
 
 

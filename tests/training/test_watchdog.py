@@ -39,12 +39,12 @@ def run(stuck, seconds):
 
 @pytest.mark.slow  # It imports JAX, four times.
 @pytest.mark.parametrize(
-    'stuck',
-    [
-        'time.sleep(60)',
-        # Holds Python's lock all the while.
-        'import re; re.match("(a+)+$", "a" * 40 + "b")',
-    ],
+  'stuck',
+  [
+    'time.sleep(60)',
+    # Holds Python's lock all the while.
+    'import re; re.match("(a+)+$", "a" * 40 + "b")',
+  ],
 )
 def test_a_hanging_process_is_ended_with_all_its_stacks(stuck):
   ended, seconds = run(stuck, seconds=1.0)
@@ -57,7 +57,7 @@ def test_a_hanging_process_is_ended_with_all_its_stacks(stuck):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ('stuck', 'seconds'), [('pass', 1.0), ('time.sleep(2)', None)]
+  ('stuck', 'seconds'), [('pass', 1.0), ('time.sleep(2)', None)]
 )
 def test_others_are_left_alone(stuck, seconds):
   ended, _ = run(stuck, seconds)

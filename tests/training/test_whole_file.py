@@ -25,7 +25,8 @@ def test_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
   monkeypatch.setattr(os, 'fsync', fsync)
   whole_file.write(path, b'new')
   assert synced == [
-      (path.stat().st_ino, b'old'), (tmp_path.stat().st_ino, b'new')
+    (path.stat().st_ino, b'old'),
+    (tmp_path.stat().st_ino, b'new'),
   ]
 
 

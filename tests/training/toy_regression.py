@@ -28,10 +28,10 @@ def optimizer() -> optax.GradientTransformation:
 
 def init(outputs: int = OUTPUTS) -> TrainState:
   params = {
-      'linear': {
-          'w': jnp.zeros((INPUTS, outputs)),
-          'b': jnp.zeros((outputs,)),
-      }
+    'linear': {
+      'w': jnp.zeros((INPUTS, outputs)),
+      'b': jnp.zeros((outputs,)),
+    }
   }
   network_state = {'calls': jnp.zeros((), jnp.int32)}
   return create_state(params, network_state, optimizer(), jax.random.key(1))
@@ -55,9 +55,9 @@ def loss_fn(params, network_state, key, batch):
   kept = jax.random.bernoulli(key, 0.9, batch['x'].shape)
   error = _errors(params, {**batch, 'x': batch['x'] * kept})
   return error.sum(), LossAux(
-      weight=jnp.asarray(error.size, jnp.float32),
-      metrics={'close': ((error < 1).sum(), jnp.asarray(error.size))},
-      network_state={'calls': network_state['calls'] + 1},
+    weight=jnp.asarray(error.size, jnp.float32),
+    metrics={'close': ((error < 1).sum(), jnp.asarray(error.size))},
+    network_state={'calls': network_state['calls'] + 1},
   )
 
 
@@ -65,27 +65,27 @@ def loss_fn(params, network_state, key, batch):
 def evaluate():
   """The evaluation of a split of 19 examples: two batches and a ragged one."""
   return make_evaluate_generated(
-      lambda params, _, batch: {
-          'error': (_errors(params, batch), jnp.ones(batch['x'].shape[0]))
-      },
-      sample,
-      jax.random.key(3),
-      num_examples=19,
-      global_batch_size=BATCH,
+    lambda params, _, batch: {
+      'error': (_errors(params, batch), jnp.ones(batch['x'].shape[0]))
+    },
+    sample,
+    jax.random.key(3),
+    num_examples=19,
+    global_batch_size=BATCH,
   )
 
 
 def run(workdir, num_steps: int = 40, updates_per_call: int = 2, **changes):
   """Trains the toy; `changes` replace arguments of `train`."""
   arguments = {
-      'init': init,
-      'update': update(updates_per_call),
-      'evaluate': evaluate(),
-      'num_steps': num_steps,
-      'updates_per_call': updates_per_call,
-      'log_every': 2,
-      'eval_every': 6,
-      'checkpoint_every': 10,
+    'init': init,
+    'update': update(updates_per_call),
+    'evaluate': evaluate(),
+    'num_steps': num_steps,
+    'updates_per_call': updates_per_call,
+    'log_every': 2,
+    'eval_every': 6,
+    'checkpoint_every': 10,
   }
   return train(workdir, **(arguments | changes))
 
@@ -93,12 +93,12 @@ def run(workdir, num_steps: int = 40, updates_per_call: int = 2, **changes):
 @functools.cache  # Compiled once, however many runs a test makes.
 def update(updates_per_call: int = 2, loss_fn=loss_fn):
   return make_update(
-      loss_fn,
-      optimizer(),
-      global_batch_size=BATCH,
-      sample=lambda key, _: sample(key),
-      data_key=jax.random.key(2),
-      updates_per_call=updates_per_call,
+    loss_fn,
+    optimizer(),
+    global_batch_size=BATCH,
+    sample=lambda key, _: sample(key),
+    data_key=jax.random.key(2),
+    updates_per_call=updates_per_call,
   )
 
 

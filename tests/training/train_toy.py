@@ -104,11 +104,15 @@ def _after_save(step, act):
 
 
 MOMENTS = {
-    moment.__name__: moment
-    for moment in (
-        never, before_update, in_line, in_save, later_in_save,
-        before_manifest,
-    )
+  moment.__name__: moment
+  for moment in (
+    never,
+    before_update,
+    in_line,
+    in_save,
+    later_in_save,
+    before_manifest,
+  )
 }
 
 if __name__ == '__main__':

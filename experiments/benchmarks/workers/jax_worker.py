@@ -65,8 +65,8 @@ class JaxContestant(serve.Contestant):
     if self._mapped:
       return self._build_mapped(what)
     function = {
-        'forward': self._forward,
-        'train': jax.value_and_grad(self._loss),
+      'forward': self._forward,
+      'train': jax.value_and_grad(self._loss),
     }[what]
     arguments = self._params, self._inputs, self._state
     start = time.perf_counter()
@@ -108,8 +108,9 @@ class JaxContestant(serve.Contestant):
   def _build_mapped(self, what):
     """As training runs, a share of the batch on each device."""
     batch = {'inputs': self._inputs.swapaxes(0, 1), 'state': self._state}
-    self._shares = parallel.place_state(self._params), parallel.split_batch(
-        batch
+    self._shares = (
+      parallel.place_state(self._params),
+      parallel.split_batch(batch),
     )
 
     def on_share(function):
@@ -124,8 +125,8 @@ class JaxContestant(serve.Contestant):
       return jax.tree.map(lambda x: x / jax.device_count(), found)
 
     compiled = self._compiled[what] = {
-        'forward': _map_shares(on_share(self._forward), self._shares),
-        'train': parallel.parallel_sum(on_share(mean_gradients)),
+      'forward': _map_shares(on_share(self._forward), self._shares),
+      'train': parallel.parallel_sum(on_share(mean_gradients)),
     }[what]
     start = time.perf_counter()
     jax.block_until_ready(compiled(*self._shares))

@@ -31,18 +31,18 @@ class Peak(serve.Contestant):
     precision = request['precision']
     if jax.default_backend() != 'cpu':
       jax.config.update(
-          'jax_default_matmul_precision', jax_worker.MATMUL_PRECISION[precision]
+        'jax_default_matmul_precision', jax_worker.MATMUL_PRECISION[precision]
       )
     dtype = jnp.bfloat16 if precision == 'bfloat16' else jnp.float32
     make = {
-        'product': lambda: _product(dtype),
-        'copy': lambda: _copy(request['bytes']),
-        'linears': lambda: _linears(Size(**request['size']), dtype),
+      'product': lambda: _product(dtype),
+      'copy': lambda: _copy(request['bytes']),
+      'linears': lambda: _linears(Size(**request['size']), dtype),
     }[request['peak']]
     self._step, self._facts = make()
     self.about = {
-        'jax': jax.__version__,
-        'device': jax.devices()[0].device_kind,
+      'jax': jax.__version__,
+      'device': jax.devices()[0].device_kind,
     }
 
   def build(self, what):
@@ -64,8 +64,8 @@ def _copy(size):
   x = [jnp.zeros(size // 4)]
   # In place: into new pages each time, their making would be measured.
   run = jax.jit(
-      lambda x: jax.lax.fori_loop(0, passes, lambda _, x: x + 1.0, x),
-      donate_argnums=0,
+    lambda x: jax.lax.fori_loop(0, passes, lambda _, x: x + 1.0, x),
+    donate_argnums=0,
   )
 
   def step():
@@ -83,14 +83,13 @@ def _linears(size, dtype):
   products = counts.projection(size), counts.recurrence(size)
   # Of a scale at which results neither grow nor vanish.
   before, loop = [
-      [normal(p.size, p.width) * p.size**-0.5 for p in each]
-      for each in products
+    [normal(p.size, p.width) * p.size**-0.5 for p in each] for each in products
   ]
   arguments = (
-      normal(size.steps * size.batch, size.features),
-      normal(size.batch * size.mem_slots, size.slot_width),
-      before,
-      loop,
+    normal(size.steps * size.batch, size.features),
+    normal(size.batch * size.mem_slots, size.slot_width),
+    before,
+    loop,
   )
   run = jax.jit(lambda *arguments: linears(size, *arguments))
   operations = sum(phase.operations for phase in counts.training_step(size))
@@ -142,17 +141,17 @@ def linears(size, inputs, memory, before, loop):
 
   d_qkv, d_gates, hidden = kept
   d_loop = [
-      _weight_gradient(x, g)
-      for x, g in zip(
-          [hidden[0], hidden[0], *hidden[:-1]],
-          [d_qkv, d_gates, *reversed(d_hidden)],
-          strict=True,
-      )
+    _weight_gradient(x, g)
+    for x, g in zip(
+      [hidden[0], hidden[0], *hidden[:-1]],
+      [d_qkv, d_gates, *reversed(d_hidden)],
+      strict=True,
+    )
   ]
   d_rows = sum(_dot(g, w.T) for g, w in zip(of_rows, w_rows, strict=True))
   d_before = [
-      _weight_gradient(inputs, d_rows),
-      *[_weight_gradient(rows, g) for g in of_rows],
+    _weight_gradient(inputs, d_rows),
+    *[_weight_gradient(rows, g) for g in of_rows],
   ]
   return d_before, d_loop, d_memory
 

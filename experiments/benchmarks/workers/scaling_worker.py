@@ -26,11 +26,11 @@ class Update(serve.Contestant):
     del arrays
     if request['processes'] > 1:
       distributed.initialize(
-          request['coordinator'], request['processes'], request['process']
+        request['coordinator'], request['processes'], request['process']
       )
     size = Size(**request['size'])
     network = hk.without_apply_rng(
-        hk.transform(lambda inputs: _forward(size, inputs))
+      hk.transform(lambda inputs: _forward(size, inputs))
     )
     rng = np.random.default_rng(0)
     shape = (size.batch, size.steps, size.features)
@@ -51,22 +51,22 @@ class Update(serve.Contestant):
       rows = parallel.process_rows(size.batch, devices)
       self._batch = parallel.split_batch(inputs[rows], devices)
       self._update = training.make_update(
-          loss_fn, optimizer, global_batch_size=size.batch, devices=devices
+        loss_fn, optimizer, global_batch_size=size.batch, devices=devices
       )
     else:
       self._state, self._batch = jax.device_put((state, inputs))
       step = jax.vmap(
-          update.make_step(loss_fn, optimizer),
-          in_axes=None,
-          out_axes=None,
-          axis_name=parallel.AXIS,
-          axis_size=1,
+        update.make_step(loss_fn, optimizer),
+        in_axes=None,
+        out_axes=None,
+        axis_name=parallel.AXIS,
+        axis_size=1,
       )
       self._update = jax.jit(step, donate_argnums=0)
     self._losses = []
     self.about = {
-        'jax': jax.__version__,
-        'device': jax.devices()[0].device_kind,
+      'jax': jax.__version__,
+      'device': jax.devices()[0].device_kind,
     }
 
   def build(self, what):
@@ -90,7 +90,7 @@ class Update(serve.Contestant):
 def _forward(size, inputs):
   core = rmc_jax.RelationalMemory(**size.arguments())
   outputs, _ = rmc_jax.unroll(
-      core, inputs, core.initial_state(len(inputs)), time_major=False
+    core, inputs, core.initial_state(len(inputs)), time_major=False
   )
   return outputs
 
@@ -99,7 +99,7 @@ def _devices(count):
   devices = jax.devices()
   if len(devices) < count:
     raise RuntimeError(
-        f'{count} devices are asked for; there are {len(devices)}.'
+      f'{count} devices are asked for; there are {len(devices)}.'
     )
   return devices[:count]
 

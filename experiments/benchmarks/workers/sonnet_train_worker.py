@@ -95,8 +95,7 @@ class Script(serve.Contestant):
       'epochs': 100 * optimizer['decay_every'],
     }
     script.FLAGS(
-      [script.__name__]
-      + [f'--{name}={value}' for name, value in flags.items()]
+      [script.__name__] + [f'--{name}={value}' for name, value in flags.items()]
     )
     sonnet = script.snt
 

@@ -28,10 +28,10 @@ class Training(serve.Contestant):
     self._state = parallel.place_state(functions.init())
     self._update = functions.update
     self.about = {
-        'jax': jax.__version__,
-        'device': jax.devices()[0].device_kind,
-        'devices': jax.device_count(),
-        'parameters': training.count_parameters(self._state.params),
+      'jax': jax.__version__,
+      'device': jax.devices()[0].device_kind,
+      'devices': jax.device_count(),
+      'parameters': training.count_parameters(self._state.params),
     }
 
   def build(self, what):

@@ -14,8 +14,13 @@ from rmc_jax.datasets.text_files import Source
 
 # Newswire -> its monthly files, as the corpus's own README counts them.
 NEWSWIRES = {
-    'afp': 146, 'apw': 193, 'cna': 144, 'ltw': 127, 'nyt': 197, 'wpb': 12,
-    'xin': 191,
+  'afp': 146,
+  'apw': 193,
+  'cna': 144,
+  'ltw': 127,
+  'nyt': 197,
+  'wpb': 12,
+  'xin': 191,
 }
 
 
@@ -31,17 +36,17 @@ class GigaWord(TextBuilder):
   name = 'gigaword'
   DESCRIPTION = 'Newswire text of 1994 to 2010 from seven agencies.'
   CITATION = (
-      'Robert Parker, David Graff, Junbo Kong, Ke Chen, Kazuaki Maeda: English '
-      'Gigaword Fifth Edition. LDC2011T07, Linguistic Data Consortium, 2011.'
+    'Robert Parker, David Graff, Junbo Kong, Ke Chen, Kazuaki Maeda: English '
+    'Gigaword Fifth Edition. LDC2011T07, Linguistic Data Consortium, 2011.'
   )
   HOMEPAGE = 'https://catalog.ldc.upenn.edu/LDC2011T07'
   LICENSE = (
-      'LDC User Agreement (LDC2011T07): for its licensees; not to be passed on.'
+    'LDC User Agreement (LDC2011T07): for its licensees; not to be passed on.'
   )
   MANUAL_DOWNLOAD_INSTRUCTIONS = (
-      'Wanted in the folder, at any depth: the seven folders afp_eng, apw_eng, '
-      'cna_eng, ltw_eng, nyt_eng, wpb_eng and xin_eng of LDC2011T07 with their '
-      'monthly files, such as data/afp_eng/afp_eng_199405.gz.'
+    'Wanted in the folder, at any depth: the seven folders afp_eng, apw_eng, '
+    'cna_eng, ltw_eng, nyt_eng, wpb_eng and xin_eng of LDC2011T07 with their '
+    'monthly files, such as data/afp_eng/afp_eng_199405.gz.'
   )
   RECORDS_PER_SHARD = 100_000  # About 2.5 kB each.
 
@@ -53,12 +58,12 @@ class GigaWord(TextBuilder):
       for one, other in itertools.pairwise(months):
         if one.title == other.title:
           raise DatasetError(
-              f'{one} and {other} are the same month. Take one away.'
+            f'{one} and {other} are the same month. Take one away.'
           )
       if len(months) != published:
         raise DatasetError(
-            f'{path} has {len(months)} files of {wire}_eng; the corpus has '
-            f'{published}. {self.MANUAL_DOWNLOAD_INSTRUCTIONS}'
+          f'{path} has {len(months)} files of {wire}_eng; the corpus has '
+          f'{published}. {self.MANUAL_DOWNLOAD_INSTRUCTIONS}'
         )
       sources['train'] += months[:-2]
       sources['valid'].append(months[-2])
@@ -72,6 +77,6 @@ class GigaWord(TextBuilder):
           yield name, iter(text)
       except sgml.MalformedError as error:
         raise DatasetError(
-            f"{source}: {error}. It is damaged, or not in the LDC's form. "
-            f'{self.MANUAL_DOWNLOAD_INSTRUCTIONS}'
+          f"{source}: {error}. It is damaged, or not in the LDC's form. "
+          f'{self.MANUAL_DOWNLOAD_INSTRUCTIONS}'
         ) from error

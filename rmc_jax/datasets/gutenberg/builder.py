@@ -17,14 +17,14 @@ from rmc_jax.datasets.text_files import Source
 
 # Split -> the names that its folder may have; the first is that of PG-19.
 _FOLDERS = {
-    'train': ('train',),
-    'valid': ('validation', 'valid'),
-    'test': ('test',),
+  'train': ('train',),
+  'valid': ('validation', 'valid'),
+  'test': ('test',),
 }
 _BUCKET = 'deepmind-gutenberg'
 _LIST = (
-    '{url}/storage/v1/b/{bucket}/o?prefix={prefix}%2F'
-    '&fields=nextPageToken%2Citems%2Fname&pageToken={token}'
+  '{url}/storage/v1/b/{bucket}/o?prefix={prefix}%2F'
+  '&fields=nextPageToken%2Citems%2Fname&pageToken={token}'
 )
 
 
@@ -37,37 +37,37 @@ class Gutenberg(TextBuilder):
 
   name = 'gutenberg'
   BUILDER_CONFIGS = [
-      tfds.core.BuilderConfig(
-          name='pg19', description='PG-19: 28,752 books from before 1919.'
-      ),
-      tfds.core.BuilderConfig(
-          name='folder', description='Books of your own, as they are.'
-      ),
+    tfds.core.BuilderConfig(
+      name='pg19', description='PG-19: 28,752 books from before 1919.'
+    ),
+    tfds.core.BuilderConfig(
+      name='folder', description='Books of your own, as they are.'
+    ),
   ]
   DESCRIPTION = 'Books of Project Gutenberg, as plain text.'
   CITATION = (
-      'Jack W. Rae, Anna Potapenko, Siddhant M. Jayakumar, Timothy P. '
-      'Lillicrap: Compressive Transformers for Long-Range Sequence Modelling. '
-      'arXiv:1911.05507, 2019.'
+    'Jack W. Rae, Anna Potapenko, Siddhant M. Jayakumar, Timothy P. '
+    'Lillicrap: Compressive Transformers for Long-Range Sequence Modelling. '
+    'arXiv:1911.05507, 2019.'
   )
   HOMEPAGE = 'https://github.com/google-deepmind/pg19'
   LICENSE = (
-      'PG-19: Apache License 2.0; its books are in the public domain in the '
-      'United States. A folder of your own: as its books say.'
+    'PG-19: Apache License 2.0; its books are in the public domain in the '
+    'United States. A folder of your own: as its books say.'
   )
   URL = 'https://storage.googleapis.com'
   MANUAL_DOWNLOAD_INSTRUCTIONS = (
-      'Wanted in the folder, for gutenberg (PG-19): train/, validation/ and '
-      f'test/ with the .txt files, as from "gsutil -m cp -r gs://{_BUCKET} ."; '
-      'for gutenberg/folder: train/, valid/ (or validation/) and test/ with '
-      '.txt or .txt.gz files of your own, or all of them in the folder itself: '
-      'then a twentieth of the books each, but at least one, becomes valid and '
-      'test.'
+    'Wanted in the folder, for gutenberg (PG-19): train/, validation/ and '
+    f'test/ with the .txt files, as from "gsutil -m cp -r gs://{_BUCKET} ."; '
+    'for gutenberg/folder: train/, valid/ (or validation/) and test/ with '
+    '.txt or .txt.gz files of your own, or all of them in the folder itself: '
+    'then a twentieth of the books each, but at least one, becomes valid and '
+    'test.'
   )
   PUBLISHED = {
-      'train': {'documents': 28_602},
-      'valid': {'documents': 50},
-      'test': {'documents': 100},
+    'train': {'documents': 28_602},
+    'valid': {'documents': 50},
+    'test': {'documents': 100},
   }
 
   @property
@@ -78,12 +78,12 @@ class Gutenberg(TextBuilder):
   def _sources(self, path: pathlib.Path) -> Sources:
     own = self.builder_config_name == 'folder'
     if own and not any(
-        (path / name).is_dir() for names in _FOLDERS.values() for name in names
+      (path / name).is_dir() for names in _FOLDERS.values() for name in names
     ):
       return _split_by_book(_books(path))
     return {
-        split: _books(_folder(path, names if own else names[:1]))
-        for split, names in _FOLDERS.items()
+      split: _books(_folder(path, names if own else names[:1]))
+      for split, names in _FOLDERS.items()
     }
 
   def _download(self, dl_manager: tfds.download.DownloadManager) -> Sources:
@@ -92,19 +92,19 @@ class Gutenberg(TextBuilder):
       names = self._list(dl_manager, folder)
       urls = {name: f'{self.URL}/{_BUCKET}/{quote(name)}' for name in names}
       sources[split] = [
-          Source(path, name=pathlib.PurePath(name).name)
-          for name, path in sorted(self._fetch(dl_manager, urls).items())
+        Source(path, name=pathlib.PurePath(name).name)
+        for name, path in sorted(self._fetch(dl_manager, urls).items())
       ]
     return sources
 
   def _list(
-      self, dl_manager: tfds.download.DownloadManager, folder: str
+    self, dl_manager: tfds.download.DownloadManager, folder: str
   ) -> list[str]:
     """The names of the books in a folder of the bucket, page after page."""
     names, token = [], ''
     while True:
       url = _LIST.format(
-          url=self.URL, bucket=_BUCKET, prefix=folder, token=quote(token, '')
+        url=self.URL, bucket=_BUCKET, prefix=folder, token=quote(token, '')
       )
       page = json.loads(self._fetch(dl_manager, url).read_text())
       names += [item['name'] for item in page.get('items', ())]
@@ -122,28 +122,26 @@ def _folder(path: pathlib.Path, names: tuple[str, ...]) -> pathlib.Path:
     if (path / name).is_dir():
       return path / name
   raise DatasetError(
-      f'{path} has no folder {" or ".join(names)}. It has: {contents(path)}. '
-      f'{Gutenberg.MANUAL_DOWNLOAD_INSTRUCTIONS}'
+    f'{path} has no folder {" or ".join(names)}. It has: {contents(path)}. '
+    f'{Gutenberg.MANUAL_DOWNLOAD_INSTRUCTIONS}'
   )
 
 
 def _books(folder: pathlib.Path) -> list[Source]:
   paths = [
-      path
-      for path in sorted(folder.iterdir())
-      if path.name.endswith(('.txt', '.txt.gz')) and path.is_file()
+    path
+    for path in sorted(folder.iterdir())
+    if path.name.endswith(('.txt', '.txt.gz')) and path.is_file()
   ]
   if not paths:
     raise DatasetError(
-        f'{folder} has no .txt or .txt.gz file. It has: {contents(folder)}. '
-        f'{Gutenberg.MANUAL_DOWNLOAD_INSTRUCTIONS}'
+      f'{folder} has no .txt or .txt.gz file. It has: {contents(folder)}. '
+      f'{Gutenberg.MANUAL_DOWNLOAD_INSTRUCTIONS}'
     )
   books = [Source(path) for path in paths]
   for one, other in itertools.pairwise(sorted(books, key=lambda b: b.title)):
     if one.title == other.title:
-      raise DatasetError(
-          f'{one} and {other} are the same book. Take one away.'
-      )
+      raise DatasetError(f'{one} and {other} are the same book. Take one away.')
   return books
 
 
@@ -155,15 +153,15 @@ def _split_by_book(books: list[Source]) -> Sources:
   share = max(1, len(books) // 20)
   if len(books) < 3:
     raise DatasetError(
-        f'{books[0].path.parent} has {len(books)} books; three splits need at '
-        'least three. Add books, or sort them into train/, valid/ and test/.'
+      f'{books[0].path.parent} has {len(books)} books; three splits need at '
+      'least three. Add books, or sort them into train/, valid/ and test/.'
     )
   ranked = sorted(
-      books, key=lambda book: hashlib.sha256(book.title.encode()).digest()
+    books, key=lambda book: hashlib.sha256(book.title.encode()).digest()
   )
   cuts = {
-      'test': ranked[:share],
-      'valid': ranked[share : 2 * share],
-      'train': ranked[2 * share :],
+    'test': ranked[:share],
+    'valid': ranked[share : 2 * share],
+    'train': ranked[2 * share :],
   }
   return {split: sorted(cuts[split]) for split in SPLITS}

@@ -16,34 +16,34 @@ class PennTreebank(TextBuilder):
 
   name = 'ptb'
   DESCRIPTION = (
-      'Articles of the Wall Street Journal in lower case, without punctuation, '
-      'numbers as N, 10,000 words and <unk>.'
+    'Articles of the Wall Street Journal in lower case, without punctuation, '
+    'numbers as N, 10,000 words and <unk>.'
   )
   CITATION = (
-      'Mitchell P. Marcus, Beatrice Santorini, Mary Ann Marcinkiewicz: '
-      'Building a Large Annotated Corpus of English: The Penn Treebank. '
-      'Computational Linguistics 19(2), 1993. Prepared as by Tomas Mikolov et '
-      'al.: Recurrent Neural Network Based Language Model. Interspeech 2010.'
+    'Mitchell P. Marcus, Beatrice Santorini, Mary Ann Marcinkiewicz: '
+    'Building a Large Annotated Corpus of English: The Penn Treebank. '
+    'Computational Linguistics 19(2), 1993. Prepared as by Tomas Mikolov et '
+    'al.: Recurrent Neural Network Based Language Model. Interspeech 2010.'
   )
   HOMEPAGE = 'https://catalog.ldc.upenn.edu/LDC99T42'
   LICENSE = (
-      'LDC User Agreement (LDC99T42, Treebank-3): for its licensees; not to be '
-      'passed on.'
+    'LDC User Agreement (LDC99T42, Treebank-3): for its licensees; not to be '
+    'passed on.'
   )
   MANUAL_DOWNLOAD_INSTRUCTIONS = (
-      'Wanted in the folder: ptb.train.txt, ptb.valid.txt and ptb.test.txt '
-      '(also called train.txt, valid.txt and test.txt; each may have .gz '
-      'behind its name), as in simple-examples/data of the archive that '
-      "belongs to Mikolov's toolkit."
+    'Wanted in the folder: ptb.train.txt, ptb.valid.txt and ptb.test.txt '
+    '(also called train.txt, valid.txt and test.txt; each may have .gz '
+    'behind its name), as in simple-examples/data of the archive that '
+    "belongs to Mikolov's toolkit."
   )
   PUBLISHED = {
-      'train': {'tokens': 929_589},
-      'valid': {'tokens': 73_760},
-      'test': {'tokens': 82_430},
+    'train': {'tokens': 929_589},
+    'valid': {'tokens': 73_760},
+    'test': {'tokens': 82_430},
   }
 
   def _sources(self, path: pathlib.Path) -> Sources:
     return {
-        split: [find(path, (f'ptb.{split}.txt', f'{split}.txt'))]
-        for split in SPLITS
+      split: [find(path, (f'ptb.{split}.txt', f'{split}.txt'))]
+      for split in SPLITS
     }

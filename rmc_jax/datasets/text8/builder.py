@@ -18,23 +18,23 @@ class Text8(TextBuilder):
 
   name = 'text8'
   DESCRIPTION = (
-      'The beginning of the English Wikipedia of March 2006, cleaned: letters '
-      'a to z and single spaces, numbers spelled out.'
+    'The beginning of the English Wikipedia of March 2006, cleaned: letters '
+    'a to z and single spaces, numbers spelled out.'
   )
   CITATION = 'Matt Mahoney: About the Test Data. 2006, revised 2011.'
   HOMEPAGE = 'http://mattmahoney.net/dc/textdata.html'
   LICENSE = (
-      'Text of Wikipedia: GNU Free Documentation License, and Creative Commons '
-      'Attribution-ShareAlike 3.0 Unported.'
+    'Text of Wikipedia: GNU Free Documentation License, and Creative Commons '
+    'Attribution-ShareAlike 3.0 Unported.'
   )
   URL = 'http://mattmahoney.net/dc/text8.zip'
   MANUAL_DOWNLOAD_INSTRUCTIONS = (
-      'Wanted in the folder: text8.zip, or text8 from it, or text8.gz.'
+    'Wanted in the folder: text8.zip, or text8 from it, or text8.gz.'
   )
   PUBLISHED = {
-      'train': {'characters': 90_000_000},
-      'valid': {'characters': 5_000_000},
-      'test': {'characters': 5_000_000},
+    'train': {'characters': 90_000_000},
+    'valid': {'characters': 5_000_000},
+    'test': {'characters': 5_000_000},
   }
 
   def _sources(self, path: pathlib.Path) -> Sources:
@@ -47,6 +47,6 @@ class Text8(TextBuilder):
     starts = 0, first, first + second
     stops = first, first + second, None  # To the end, to notice too long a one.
     return {
-        split: [file._replace(start=start, stop=stop)]
-        for split, start, stop in zip(SPLITS, starts, stops, strict=True)
+      split: [file._replace(start=start, stop=stop)]
+      for split, start, stop in zip(SPLITS, starts, stops, strict=True)
     }

@@ -16,10 +16,10 @@ from rmc_jax.datasets.text_files import Source
 # the same articles there.
 _VALID, _TEST = {'tokens': 217_646}, {'tokens': 245_569}
 _INSTRUCTIONS = (
-    'Wanted in the folder: {archive}-v1.zip, or wiki.train.tokens, '
-    'wiki.valid.tokens and wiki.test.tokens from it, or these as train.txt, '
-    'valid.txt and test.txt; each may have .gz behind its name. Not the raw '
-    'version.'
+  'Wanted in the folder: {archive}-v1.zip, or wiki.train.tokens, '
+  'wiki.valid.tokens and wiki.test.tokens from it, or these as train.txt, '
+  'valid.txt and test.txt; each may have .gz behind its name. Not the raw '
+  'version.'
 )
 
 
@@ -28,13 +28,13 @@ class _WikiText(TextBuilder):
 
   ARCHIVE = ''
   CITATION = (
-      'Stephen Merity, Caiming Xiong, James Bradbury, Richard Socher: Pointer '
-      'Sentinel Mixture Models. arXiv:1609.07843, 2016.'
+    'Stephen Merity, Caiming Xiong, James Bradbury, Richard Socher: Pointer '
+    'Sentinel Mixture Models. arXiv:1609.07843, 2016.'
   )
   HOMEPAGE = 'https://wikitext.smerity.com'
   LICENSE = (
-      'Creative Commons Attribution-ShareAlike 3.0 Unported (CC BY-SA 3.0); '
-      'text of Wikipedia.'
+    'Creative Commons Attribution-ShareAlike 3.0 Unported (CC BY-SA 3.0); '
+    'text of Wikipedia.'
   )
 
   def _sources(self, path: pathlib.Path) -> Sources:
@@ -43,8 +43,8 @@ class _WikiText(TextBuilder):
       member = f'{self.ARCHIVE}/wiki.%s.tokens'
       return {split: [Source(archive, member % split)] for split in SPLITS}
     return {
-        split: [find(path, (f'wiki.{split}.tokens', f'{split}.txt'))]
-        for split in SPLITS
+      split: [find(path, (f'wiki.{split}.tokens', f'{split}.txt'))]
+      for split in SPLITS
     }
 
 

@@ -23,11 +23,11 @@ _CHUNK = 1 << 16  # ids written at a time
 
 
 def write_ids(
-    path: str | os.PathLike,
-    documents: Iterable[str],
-    vocabulary: Vocabulary,
-    style: str,
-    lower: bool = False,
+  path: str | os.PathLike,
+  documents: Iterable[str],
+  vocabulary: Vocabulary,
+  style: str,
+  lower: bool = False,
 ) -> int:
   """Writes the ids of all documents, one after the other; holds few of them.
 
@@ -49,7 +49,7 @@ def write_ids(
   path = pathlib.Path(path)
   dtype = np.dtype('<u2' if vocabulary.size <= 1 << 16 else '<i4')
   tokens = itertools.chain.from_iterable(
-      tokens_lib.tokenize(document, style, lower) for document in documents
+    tokens_lib.tokenize(document, style, lower) for document in documents
   )
   count = 0
   with replacing(path) as file:
@@ -59,15 +59,17 @@ def write_ids(
       count += ids.size
     if not count:
       raise ValueError(
-          f'No tokens for {path}: the split is empty. Check the files that it '
-          'was prepared from.'
+        f'No tokens for {path}: the split is empty. Check the files that it '
+        'was prepared from.'
       )
-    header = json.dumps({
+    header = json.dumps(
+      {
         'format': _FORMAT,
         'dtype': dtype.str,
         'count': count,
         'vocabulary': vocabulary.digest,
-    })
+      }
+    )
     file.seek(0)
     file.write(header.encode().ljust(_HEADER_BYTES - 1) + b'\n')
   return count
@@ -94,13 +96,13 @@ def read_ids(path: str | os.PathLike, vocabulary: Vocabulary) -> np.memmap:
   expected = _HEADER_BYTES + count * dtype.itemsize
   if path.stat().st_size != expected:
     raise ValueError(
-        f'{path} has {path.stat().st_size} bytes; its {count} ids take '
-        f'{expected}. {_REMEDY}'
+      f'{path} has {path.stat().st_size} bytes; its {count} ids take '
+      f'{expected}. {_REMEDY}'
     )
   if header['vocabulary'] != vocabulary.digest:
     raise ValueError(
-        f'{path} was written with another vocabulary than the one given, of '
-        f'{vocabulary.size} words: its ids mean other words. {_REMEDY}'
+      f'{path} was written with another vocabulary than the one given, of '
+      f'{vocabulary.size} words: its ids mean other words. {_REMEDY}'
     )
   return np.memmap(path, dtype, 'r', _HEADER_BYTES, (count,))
 
@@ -117,7 +119,7 @@ def _read_header(path: pathlib.Path) -> dict:
     header = None
   if not isinstance(header, dict) or header.get('format') != _FORMAT:
     raise ValueError(
-        f'{path} is no file of ids: it should begin with a line of JSON that '
-        f'has the format {_FORMAT!r}. Got: {line[:40]!r}. {_REMEDY}'
+      f'{path} is no file of ids: it should begin with a line of JSON that '
+      f'has the format {_FORMAT!r}. Got: {line[:40]!r}. {_REMEDY}'
     )
   return header

@@ -17,14 +17,14 @@ _BLANK_LINE = re.compile(r'^[^\S\n]*\n', re.MULTILINE)
 # points and commas between its digits; a run of points or of hyphens; any other
 # character.
 _WORD = re.compile(
-    EOS
-    + r"|[^\W_]+(?:(?:['\u2019]|(?<=\d)[.,](?=\d))[^\W_]+)*"
-    + r'|\.+|-+|[^\w\s]|_'
+  EOS
+  + r"|[^\W_]+(?:(?:['\u2019]|(?<=\d)[.,](?=\d))[^\W_]+)*"
+  + r'|\.+|-+|[^\w\s]|_'
 )
 
 
 def count(
-    documents: Iterable[str], style: str, lower: bool = False
+  documents: Iterable[str], style: str, lower: bool = False
 ) -> collections.Counter[str]:
   """How often each token occurs, for `Vocabulary.build`.
 

@@ -39,12 +39,12 @@ class Vocabulary:
 
   @classmethod
   def build(
-      cls,
-      counts: Mapping[str, int],
-      max_size: int | None = None,
-      unknown: str = '<unk>',
-      *,
-      min_count: int = 1,
+    cls,
+    counts: Mapping[str, int],
+    max_size: int | None = None,
+    unknown: str = '<unk>',
+    *,
+    min_count: int = 1,
   ) -> 'Vocabulary':
     """The most frequent words of a training text.
 
@@ -69,19 +69,19 @@ class Vocabulary:
       raise ValueError(f'unknown must differ from {EOS!r}, the end of a line.')
     if max_size is not None and max_size < len(symbols):
       raise ValueError(
-          f'A vocabulary needs at least {len(symbols)} words, for the symbols '
-          f'{" and ".join(symbols)}; got max_size={max_size}. Raise it, or '
-          'give None for no limit.'
+        f'A vocabulary needs at least {len(symbols)} words, for the symbols '
+        f'{" and ".join(symbols)}; got max_size={max_size}. Raise it, or '
+        'give None for no limit.'
       )
     if not any(counts.values()):
       raise ValueError(
-          'There are no words to make a vocabulary of: the training split is '
-          'empty. Check the files that it was prepared from.'
+        'There are no words to make a vocabulary of: the training split is '
+        'empty. Check the files that it was prepared from.'
       )
     words = [
-        word
-        for word, number in counts.items()
-        if number >= min_count and word not in symbols
+      word
+      for word, number in counts.items()
+      if number >= min_count and word not in symbols
     ]
     words.sort(key=lambda word: (-counts[word], word))
     if max_size is not None:
@@ -121,7 +121,7 @@ class Vocabulary:
   def encode(self, tokens: Iterable[str]) -> np.ndarray:
     """The ids of `tokens`, [tokens] int32; `unk` for those it has not."""
     return np.fromiter(
-        map(self.ids.get, tokens, itertools.repeat(self.unk)), np.int32
+      map(self.ids.get, tokens, itertools.repeat(self.unk)), np.int32
     )
 
   def decode(self, ids: Iterable[int]) -> list[str]:
@@ -153,22 +153,21 @@ class Vocabulary:
     name, _, unknown = title.partition('\t')
     if name != _TITLE:
       raise ValueError(
-          f'{path} is no vocabulary: its first line should begin with '
-          f'{_TITLE!r}. Got: {title[:80]!r}. {_REMEDY}'
+        f'{path} is no vocabulary: its first line should begin with '
+        f'{_TITLE!r}. Got: {title[:80]!r}. {_REMEDY}'
       )
     counts = {}
     for number, line in enumerate(lines, 2):
       word, _, times = line.partition('\t')
       if not word or word in counts or not times.isdecimal():
         raise ValueError(
-            f'{path}, line {number}: expected a new word, a tab and its count. '
-            f'Got: {line[:80]!r}. {_REMEDY}'
+          f'{path}, line {number}: expected a new word, a tab and its count. '
+          f'Got: {line[:80]!r}. {_REMEDY}'
         )
       counts[word] = int(times)
     if missing := [word for word in (EOS, unknown) if word not in counts]:
       raise ValueError(
-          f'{path} has no line for {" and ".join(map(repr, missing))}. '
-          f'{_REMEDY}'
+        f'{path} has no line for {" and ".join(map(repr, missing))}. {_REMEDY}'
       )
     return cls(tuple(counts), tuple(counts.values()), unknown)
 
@@ -181,10 +180,10 @@ def _read(path: str | os.PathLike) -> str:
     return pathlib.Path(path).read_bytes().decode()
   except FileNotFoundError:
     raise ValueError(
-        f'There is no vocabulary at {path}. Prepare the text first.'
+      f'There is no vocabulary at {path}. Prepare the text first.'
     ) from None
   except UnicodeDecodeError as error:
     raise ValueError(
-        f'{path} is not UTF-8: byte {error.start} is '
-        f'{error.object[error.start]:#04x}. {_REMEDY}'
+      f'{path} is not UTF-8: byte {error.start} is '
+      f'{error.object[error.start]:#04x}. {_REMEDY}'
     ) from error

@@ -43,10 +43,10 @@ class Windows:
     self.num_windows = (len(ids) - 1) // (batch_size * window)
     if not self.num_windows:
       raise ValueError(
-          f'{_name(ids)} has {len(ids)} tokens, but batch_size={batch_size} '
-          f'rows of window={window} need {batch_size * window + 1}. Give a '
-          'longer text, or sizes whose product is at most '
-          f'{len(ids) - 1}.'
+        f'{_name(ids)} has {len(ids)} tokens, but batch_size={batch_size} '
+        f'rows of window={window} need {batch_size * window + 1}. Give a '
+        'longer text, or sizes whose product is at most '
+        f'{len(ids) - 1}.'
       )
     self.batch_size = batch_size
     self.window = window
@@ -58,7 +58,7 @@ class Windows:
     self._targets = plain[1 : used + 1].reshape(shape)  # [B, S], no copy
 
   def batch_at(
-      self, step: int, rows: slice = slice(None)
+    self, step: int, rows: slice = slice(None)
   ) -> dict[str, np.ndarray]:
     """The batch of one step.
 
@@ -79,20 +79,20 @@ class Windows:
     first, stop, stride = rows.indices(self.batch_size)
     if (rows.stop or 0) > self.batch_size or first >= stop or stride != 1:
       raise ValueError(
-          f'rows must be a slice of the {self.batch_size} rows of a batch, '
-          f'with a row in it and no stride. Got: {rows}.'
+        f'rows must be a slice of the {self.batch_size} rows of a batch, '
+        f'with a row in it and no stride. Got: {rows}.'
       )
     window = step % self.num_windows
     span = slice(window * self.window, (window + 1) * self.window)
     return {
-        'inputs': self._inputs[rows, span].astype(np.int32),  # [b, T]
-        'targets': self._targets[rows, span].astype(np.int32),  # [b, T]
-        'reset': np.full(stop - first, window == 0),  # [b]
+      'inputs': self._inputs[rows, span].astype(np.int32),  # [b, T]
+      'targets': self._targets[rows, span].astype(np.int32),  # [b, T]
+      'reset': np.full(stop - first, window == 0),  # [b]
     }
 
 
 def continuous(
-    ids: np.ndarray, window: int, eos: int
+  ids: np.ndarray, window: int, eos: int
 ) -> Iterator[dict[str, np.ndarray]]:
   """A whole split once, in order and as one row, for evaluation.
 
@@ -122,7 +122,7 @@ def continuous(
 
 
 def _continuous(
-    ids: np.ndarray, window: int, eos: int
+  ids: np.ndarray, window: int, eos: int
 ) -> Iterator[dict[str, np.ndarray]]:
   previous = eos
   for start in range(0, len(ids), window):
@@ -130,10 +130,10 @@ def _continuous(
     targets = np.full(window, eos, np.int32)
     targets[: len(piece)] = piece
     yield {
-        'inputs': np.append(previous, targets[:-1])[None].astype(np.int32),
-        'targets': targets[None],
-        'mask': (np.arange(window) < len(piece))[None],
-        'reset': np.array([start == 0]),
+      'inputs': np.append(previous, targets[:-1])[None].astype(np.int32),
+      'targets': targets[None],
+      'mask': (np.arange(window) < len(piece))[None],
+      'reset': np.array([start == 0]),
     }
     previous = piece[-1]
 
@@ -141,8 +141,8 @@ def _continuous(
 def _check(ids: np.ndarray, window: int) -> None:
   if ids.ndim != 1 or not ids.size:
     raise ValueError(
-        f'{_name(ids)} must be one row of tokens, and not empty. Got the shape '
-        f'{ids.shape}. Check what it was prepared from.'
+      f'{_name(ids)} must be one row of tokens, and not empty. Got the shape '
+      f'{ids.shape}. Check what it was prepared from.'
     )
   if window < 1:
     raise ValueError(f'window must be at least 1, got {window}.')

@@ -43,7 +43,7 @@ def from_digits(digits: Array, length: Array | int) -> Array:
   place = length - 1 - np.arange(max_digits)[:, None]  # [D, 1]
   place = place - LIMB_DIGITS * np.arange(limbs)[None, :]  # [D, m]
   weights = sum(
-      jnp.where(place == power, 10**power, 0) for power in range(LIMB_DIGITS)
+    jnp.where(place == power, 10**power, 0) for power in range(LIMB_DIGITS)
   )  # [D, m]
   return digits @ weights
 
@@ -55,7 +55,7 @@ def widen(value: Array, limbs: int) -> Array:
 
 
 def multiply_add(
-    value: Array, factor: Array, count: Array, other: Array
+  value: Array, factor: Array, count: Array, other: Array
 ) -> Array:
   """value * factor + count * other, exact while n limbs hold the result.
 
@@ -103,7 +103,7 @@ def _signed(top: Array) -> Array:
 
 
 def last_digits(
-    value: Array, num_digits: Array | int, max_digits: int
+  value: Array, num_digits: Array | int, max_digits: int
 ) -> tuple[Array, Array]:
   """The remainder of `value` by 10^num_digits, written without leading zeros.
 

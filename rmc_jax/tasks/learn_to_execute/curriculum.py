@@ -89,36 +89,36 @@ class Curriculum:
   def __post_init__(self):
     if self.name not in NAMES:
       raise ValueError(
-          f'A curriculum must be one of {NAMES}. Got: {self.name!r}.'
+        f'A curriculum must be one of {NAMES}. Got: {self.name!r}.'
       )
     for field in ('max_length', 'max_nesting'):
       if getattr(self, field) < 1:
         raise ValueError(
-            f'{field} must be at least 1. Got: {getattr(self, field)}.'
+          f'{field} must be at least 1. Got: {getattr(self, field)}.'
         )
     is_number = isinstance(self.threshold, numbers.Real)
     if not is_number or not math.isfinite(self.threshold):
       raise ValueError(
-          f'threshold must be a finite number. Got: {self.threshold!r}.'
+        f'threshold must be a finite number. Got: {self.threshold!r}.'
       )
     if self.window < 2:
       raise ValueError(
-          'window must be at least 2, for a difference between losses. '
-          f'Got: {self.window}.'
+        'window must be at least 2, for a difference between losses. '
+        f'Got: {self.window}.'
       )
 
   def initial_state(self) -> CurriculumState:
     """The state before the first update."""
     rises = self.name in ('naive', 'combine')
     return CurriculumState(
-        level=Level(
-            length=jnp.array(1 if rises else self.max_length, jnp.int32),
-            nesting=jnp.array(1 if rises else self.max_nesting, jnp.int32),
-        ),
-        losses=jnp.zeros([self.window], jnp.float32),
-        num_losses=jnp.array(0, jnp.int32),
-        pending_loss=jnp.array(0.0, jnp.float32),
-        pending_weight=jnp.array(0.0, jnp.float32),
+      level=Level(
+        length=jnp.array(1 if rises else self.max_length, jnp.int32),
+        nesting=jnp.array(1 if rises else self.max_nesting, jnp.int32),
+      ),
+      losses=jnp.zeros([self.window], jnp.float32),
+      num_losses=jnp.array(0, jnp.int32),
+      pending_loss=jnp.array(0.0, jnp.float32),
+      pending_weight=jnp.array(0.0, jnp.float32),
     )
 
   def advance(self, state: CurriculumState) -> CurriculumState:
@@ -137,17 +137,17 @@ class Curriculum:
     longer = passed & (state.level.length < self.max_length)
     deeper = passed & ~longer & (state.level.nesting < self.max_nesting)
     advanced = CurriculumState(
-        level=Level(
-            length=state.level.length + longer,
-            nesting=state.level.nesting + deeper,
-        ),
-        losses=losses,
-        num_losses=jnp.where(passed, 0, num_losses),
-        pending_loss=jnp.zeros_like(state.pending_loss),
-        pending_weight=jnp.zeros_like(state.pending_weight),
+      level=Level(
+        length=state.level.length + longer,
+        nesting=state.level.nesting + deeper,
+      ),
+      losses=losses,
+      num_losses=jnp.where(passed, 0, num_losses),
+      pending_loss=jnp.zeros_like(state.pending_loss),
+      pending_weight=jnp.zeros_like(state.pending_weight),
     )
     return jax.tree.map(
-        lambda new, old: jnp.where(seen, new, old), advanced, state
+      lambda new, old: jnp.where(seen, new, old), advanced, state
     )
 
   def level(self, state: CurriculumState, key: Array) -> Level:
@@ -156,12 +156,12 @@ class Curriculum:
       return state.level
     length_key, nesting_key = jax.random.split(key)
     return Level(
-        length=jax.random.randint(length_key, (), 1, state.level.length + 1),
-        nesting=jax.random.randint(nesting_key, (), 1, state.level.nesting + 1),
+      length=jax.random.randint(length_key, (), 1, state.level.length + 1),
+      nesting=jax.random.randint(nesting_key, (), 1, state.level.nesting + 1),
     )
 
   def observe(
-      self, state: CurriculumState, loss: Array, weight: Array
+    self, state: CurriculumState, loss: Array, weight: Array
   ) -> CurriculumState:
     """Keeps the summed loss of this device's samples and what it is over.
 
@@ -175,6 +175,6 @@ class Curriculum:
     """
     chex.assert_shape([loss, weight], ())
     return state._replace(
-        pending_loss=jnp.asarray(loss, jnp.float32),
-        pending_weight=jnp.asarray(weight, jnp.float32),
+      pending_loss=jnp.asarray(loss, jnp.float32),
+      pending_weight=jnp.asarray(weight, jnp.float32),
     )

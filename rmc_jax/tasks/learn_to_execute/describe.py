@@ -14,10 +14,10 @@ MARGIN = 12  # columns before the text of a row
 
 
 def describe(
-    task: Task,
-    examples: Example,
-    predictions: Array | None = None,
-    limit: int = 10,
+  task: Task,
+  examples: Example,
+  predictions: Array | None = None,
+  limit: int = 10,
 ) -> str:
   """Prints a batch, and where the predictions are wrong.
 
@@ -43,16 +43,16 @@ def describe(
   batch, answered = jax.device_get((examples, predictions))
   if batch.inputs.ndim != 2:
     raise ValueError(
-        'describe takes a batch of examples, inputs [B, T_in]. '
-        f'Got inputs of shape {batch.inputs.shape}.'
+      'describe takes a batch of examples, inputs [B, T_in]. '
+      f'Got inputs of shape {batch.inputs.shape}.'
     )
   _check_ids(task, 'inputs', batch.inputs)
   _check_ids(task, 'targets', batch.targets)
   if answered is not None:
     if answered.shape != batch.targets.shape:
       raise ValueError(
-          f'predictions must have the shape {batch.targets.shape} of the '
-          f'targets. Got: {answered.shape}.'
+        f'predictions must have the shape {batch.targets.shape} of the '
+        f'targets. Got: {answered.shape}.'
       )
     _check_ids(task, 'predictions', answered)
   batch_size = len(batch.inputs)
@@ -74,8 +74,8 @@ def _check_ids(task: Task, name: str, ids: np.ndarray) -> None:
   wrong = ids[(ids < 0) | (ids >= size)]
   if wrong.size:
     raise ValueError(
-        f'{name} must be ids from 0 to {size - 1}, the vocabulary of the task '
-        f'{task.name}. Got: {wrong[0]}.'
+      f'{name} must be ids from 0 to {size - 1}, the vocabulary of the task '
+      f'{task.name}. Got: {wrong[0]}.'
     )
 
 
@@ -108,8 +108,8 @@ def _prediction(task: Task, example: Example, ids: np.ndarray) -> list[str]:
   tokens = [_visible(task.vocabulary.tokens[i]) for i in ids[:length]]
   wrong = ids[:length] != example.targets[:length]  # [length]
   marks = [
-      ('^' if bad else ' ') * len(token)
-      for token, bad in zip(tokens, wrong, strict=True)
+    ('^' if bad else ' ') * len(token)
+    for token, bad in zip(tokens, wrong, strict=True)
   ]
   lines = _row('prediction', ''.join(tokens))
   if not wrong.any():
@@ -138,8 +138,8 @@ def _summary(task: Task, examples: Example, predictions: np.ndarray) -> str:
   right = (predictions == examples.targets) & valid
   whole = (right == valid).all(axis=1)  # [B]
   return (
-      f'Wholly right: {_share(whole.sum(), whole.size, "answer")}. '
-      f'Right: {_share(right.sum(), valid.sum(), _unit(task))}.'
+    f'Wholly right: {_share(whole.sum(), whole.size, "answer")}. '
+    f'Right: {_share(right.sum(), valid.sum(), _unit(task))}.'
   )
 
 

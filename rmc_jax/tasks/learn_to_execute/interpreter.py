@@ -184,6 +184,6 @@ class _Parser:
     before = self._program[: self._start][-CONTEXT:]
     after = self._program[self._start :][:CONTEXT]
     return ValueError(
-        f'This is no program: at position {self._start}, after {before!r}, '
-        f'expected {expected}, found {repr(after) if after else "the end"}.'
+      f'This is no program: at position {self._start}, after {before!r}, '
+      f'expected {expected}, found {repr(after) if after else "the end"}.'
     )

@@ -61,20 +61,20 @@ from rmc_jax.tasks.learn_to_execute.vocabulary import Vocabulary
 # A to D stand for the operands, in the order of the text, K for the digit of a
 # loop, ? for the sign of a comparison.
 TEMPLATES = {
-    'authors': {
-        'add': 'A+B',
-        'subtract': 'A-B',
-        'multiply': 'A*B',
-        'if': 'AifB?CelseD',
-        'for': 'x=Afor[K]x+=B',
-    },
-    'paper': {
-        'add': 'A + B',
-        'subtract': 'A - B',
-        'multiply': 'A * B',
-        'if': 'A if B ? C else D',
-        'for': 'x = A\nfor[K]\n  x += B',
-    },
+  'authors': {
+    'add': 'A+B',
+    'subtract': 'A-B',
+    'multiply': 'A*B',
+    'if': 'AifB?CelseD',
+    'for': 'x=Afor[K]x+=B',
+  },
+  'paper': {
+    'add': 'A + B',
+    'subtract': 'A - B',
+    'multiply': 'A * B',
+    'if': 'A if B ? C else D',
+    'for': 'x = A\nfor[K]\n  x += B',
+  },
 }
 NUM_OPERANDS = {'add': 2, 'subtract': 2, 'multiply': 2, 'if': 4, 'for': 2}
 
@@ -112,7 +112,7 @@ def template(operation: str, grammar: str, depth: int) -> str:
 
 
 def around(
-    operation: str, grammar: str, depth: int, position: int
+  operation: str, grammar: str, depth: int, position: int
 ) -> tuple[str, str]:
   """The parts of a `template` before and behind the operation inside.
 
@@ -132,7 +132,7 @@ def around(
 
 
 def encode(
-    text: str, vocabulary: Vocabulary, length: int, slots: int
+  text: str, vocabulary: Vocabulary, length: int, slots: int
 ) -> list[int]:
   """The tokens of a template.
 

@@ -90,15 +90,15 @@ def sample(key: Array, task: Task, level: Level | None = None) -> Example:
   for name, value, most in zip(Level._fields, level, maxima, strict=True):
     if isinstance(value, int | np.integer) and not 1 <= value <= most:
       raise ValueError(
-          f'level.{name} must be in 1 .. {most}, the most of the task. Got: '
-          f'{value}.'
+        f'level.{name} must be in 1 .. {most}, the most of the task. Got: '
+        f'{value}.'
       )
   if task.is_memory:
     digits = _digits(jax.random.bits(key, (task.max_length,)))
     return memorize(digits, task, level)
   program = draw(key, task)
   digits, count = arithmetic.last_digits(
-      run(program, task, level), level.length + 1, task.max_length + 1
+    run(program, task, level), level.length + 1, task.max_length + 1
   )
   return Example(*write(program, task, level), *integer(digits, count, task))
 
@@ -127,7 +127,7 @@ def memorize(digits: Array, task: Task, level: Level) -> Example:
 
 
 def integer(
-    digits: Array, count: Array | int, task: Task
+  digits: Array, count: Array | int, task: Task
 ) -> tuple[Array, Array]:
   """The ids of an integer, and how many of them are no padding.
 
@@ -164,11 +164,11 @@ def draw(key: Array, task: Task) -> Program:
   operations = _below(len(task.operations), choices[0])
   num_positions = jnp.array(_num_positions(task), jnp.uint32)[operations]
   return Program(
-      operations=operations,
-      positions=_below(num_positions, choices[1]),
-      signs=_below(2, choices[2]),
-      repeats=1 + _below(9, choices[3]),
-      integers=_digits(bits[4 * n :].reshape(-1, task.max_length)),
+    operations=operations,
+    positions=_below(num_positions, choices[1]),
+    signs=_below(2, choices[2]),
+    repeats=1 + _below(9, choices[3]),
+    integers=_digits(bits[4 * n :].reshape(-1, task.max_length)),
   )
 
 
@@ -190,12 +190,12 @@ def run(program: Program, task: Task, level: Level) -> Array:
   value = arithmetic.widen(integers[-1], arithmetic.num_limbs(task.largest))
   for index in range(task.max_nesting):
     terms = [
-        _terms(operation, index, value, beside[index], program)
-        for operation in task.operations
+      _terms(operation, index, value, beside[index], program)
+      for operation in task.operations
     ]
     factor, count, other = (
-        jax.lax.select_n(program.operations[index], *cases)
-        for cases in zip(*terms, strict=True)
+      jax.lax.select_n(program.operations[index], *cases)
+      for cases in zip(*terms, strict=True)
     )
     outer = arithmetic.multiply_add(value, factor, count, other)
     value = jnp.where(index < level.nesting, outer, value)
@@ -203,7 +203,7 @@ def run(program: Program, task: Task, level: Level) -> Array:
 
 
 def _terms(
-    operation: str, index: int, inside: Array, beside: Array, program: Program
+  operation: str, index: int, inside: Array, beside: Array, program: Program
 ) -> tuple[Array, Array, Array]:
   """An operation as inside * factor + count * other.
 
@@ -247,7 +247,7 @@ def _holds(inside: Array, beside: Array, position: Array, sign: Array) -> Array:
   right = jnp.where(position == 3, c_or_d, b_or_c)
   right = jnp.where(position == 2, inside, right)
   return arithmetic.less(
-      jnp.where(sign == 0, left, right), jnp.where(sign == 0, right, left)
+    jnp.where(sign == 0, left, right), jnp.where(sign == 0, right, left)
   )
 
 
@@ -271,11 +271,14 @@ def write(program: Program, task: Task, level: Level) -> tuple[Array, Array]:
   # innermost operand, which has no sign and no digit.
   signs = jnp.array([task.vocabulary.ids[sign] for sign in '<>'])
   integers = _tokens(program.integers, level.length, task)
-  drawn = jnp.concatenate([
+  drawn = jnp.concatenate(
+    [
       signs[program.signs][:, None],
       task.vocabulary.ids['0'] + program.repeats[:, None],
       integers[:-1].reshape(n, -1),
-  ], axis=1)  # [N, codes]
+    ],
+    axis=1,
+  )  # [N, codes]
   num_codes = drawn.shape[1]
   drawn = jnp.concatenate([drawn.reshape(-1), jnp.pad(integers[-1], (2, 0))])
 
@@ -317,18 +320,18 @@ def _parts(task: Task) -> tuple[np.ndarray, np.ndarray]:
   """
   slots = task.integer_tokens
   sides = [
-      programs.around(operation, task.grammar, depth, position)
-      for operation, num_positions in zip(
-          task.operations, _num_positions(task), strict=True
-      )
-      for position in range(num_positions)
-      for depth in range(task.max_nesting)
+    programs.around(operation, task.grammar, depth, position)
+    for operation, num_positions in zip(
+      task.operations, _num_positions(task), strict=True
+    )
+    for position in range(num_positions)
+    for depth in range(task.max_nesting)
   ]
   texts = [side[0] for side in sides] + [side[1] for side in sides] + ['A']
   parts = [
-      programs.encode(text, task.vocabulary, length, slots)
-      for text in texts
-      for length in range(1, slots + 1)
+    programs.encode(text, task.vocabulary, length, slots)
+    for text in texts
+    for length in range(1, slots + 1)
   ]
   sizes = np.array([len(part) for part in parts], np.int32)
   codes = np.zeros((len(parts), sizes.max()), np.int32)

@@ -10,11 +10,11 @@ from rmc_jax.tasks.learn_to_execute.vocabulary import Vocabulary
 # The authors' sets of operations. The paper's "control" sample has + and if, so
 # it is nearer to algebra_control than to control.
 OPERATIONS = {
-    'addition': ('add',),
-    'algebra': ('add', 'subtract', 'multiply'),
-    'control': ('if', 'for'),
-    'algebra_control': ('add', 'subtract', 'if'),
-    'program': ('add', 'subtract', 'multiply', 'if', 'for'),
+  'addition': ('add',),
+  'algebra': ('add', 'subtract', 'multiply'),
+  'control': ('if', 'for'),
+  'algebra_control': ('add', 'subtract', 'if'),
+  'program': ('add', 'subtract', 'multiply', 'if', 'for'),
 }
 MEMORIZATION = ('copy', 'reverse', 'double')
 TOKENS = ('characters', 'words')
@@ -67,19 +67,19 @@ class Task:
       value = getattr(self, name)
       if not isinstance(value, int) or value < 1:
         raise ValueError(
-            f'{name} must be an integer of at least 1. Got: {value!r}.'
+          f'{name} must be an integer of at least 1. Got: {value!r}.'
         )
     if self.is_memory and (self.max_nesting, self.grammar) != (1, 'authors'):
       raise ValueError(
-          f'{self.name!r} memorizes one integer, which has no nesting and no '
-          "grammar: leave max_nesting=1 and grammar='authors'. Got: "
-          f'max_nesting={self.max_nesting}, grammar={self.grammar!r}.'
+        f'{self.name!r} memorizes one integer, which has no nesting and no '
+        "grammar: leave max_nesting=1 and grammar='authors'. Got: "
+        f'max_nesting={self.max_nesting}, grammar={self.grammar!r}.'
       )
     if 'multiply' in self.operations and self.max_length > MAX_FACTOR_DIGITS:
       raise ValueError(
-          f'max_length must be at most {MAX_FACTOR_DIGITS} for {self.name!r}: '
-          'sums of the products of longer integers do not fit into 32 bits. '
-          f'Got: {self.max_length}.'
+        f'max_length must be at most {MAX_FACTOR_DIGITS} for {self.name!r}: '
+        'sums of the products of longer integers do not fit into 32 bits. '
+        f'Got: {self.max_length}.'
       )
     self._check_integers()
 
@@ -87,33 +87,33 @@ class Task:
     if self.tokens == 'characters':
       if self.num_integers is not None:
         raise ValueError(
-            "num_integers needs tokens='words'. Got: num_integers="
-            f"{self.num_integers} with tokens='characters'."
+          "num_integers needs tokens='words'. Got: num_integers="
+          f"{self.num_integers} with tokens='characters'."
         )
       return
     if self.name == 'reverse':
       raise ValueError(
-          "answers of 'reverse' may begin with 0, which an integer that is one "
-          "token does not: use tokens='characters'."
+        "answers of 'reverse' may begin with 0, which an integer that is one "
+        "token does not: use tokens='characters'."
       )
     needed = self._answers()
     if (self.num_integers or 0) > MAX_INTEGERS:
       raise ValueError(
-          f'num_integers must be at most {MAX_INTEGERS}. Got: '
-          f'{self.num_integers}.'
+        f'num_integers must be at most {MAX_INTEGERS}. Got: '
+        f'{self.num_integers}.'
       )
     if needed > MAX_INTEGERS:
       raise ValueError(
-          f'with one token an integer, {self.name!r} of length '
-          f'{self.max_length} has answers below {needed}; {MAX_INTEGERS} '
-          "integers are the most: use a smaller max_length or "
-          "tokens='characters'."
+        f'with one token an integer, {self.name!r} of length '
+        f'{self.max_length} has answers below {needed}; {MAX_INTEGERS} '
+        'integers are the most: use a smaller max_length or '
+        "tokens='characters'."
       )
     if self.num_integers is not None and self.num_integers < needed:
       raise ValueError(
-          f'num_integers must be at least {needed}, so that all answers of '
-          f'{self.name!r} of length {self.max_length} are tokens; None chooses '
-          f'that. Got: {self.num_integers}.'
+        f'num_integers must be at least {needed}, so that all answers of '
+        f'{self.name!r} of length {self.max_length} are tokens; None chooses '
+        f'that. Got: {self.num_integers}.'
       )
 
   def _answers(self) -> int:
@@ -143,11 +143,11 @@ class Task:
     for _ in range(self.max_nesting):
       # The operation inside as the operand where it makes the most.
       bounds = {
-          'add': value + integer,
-          'subtract': value + integer,
-          'multiply': value * integer,
-          'if': value,
-          'for': max(value + 9 * integer, integer + 9 * value),
+        'add': value + integer,
+        'subtract': value + integer,
+        'multiply': value * integer,
+        'if': value,
+        'for': max(value + 9 * integer, integer + 9 * value),
       }
       value = max(bounds[operation] for operation in self.operations)
     return value
@@ -172,11 +172,16 @@ class Task:
     steps = tokens  # of the innermost operand; each operation adds the others
     for depth in range(self.max_nesting if self.operations else 0):
       steps += max(
-          len(programs.encode(
-              programs.template(operation, self.grammar, depth),
-              self.vocabulary, tokens, tokens,
-          )) - tokens
-          for operation in self.operations
+        len(
+          programs.encode(
+            programs.template(operation, self.grammar, depth),
+            self.vocabulary,
+            tokens,
+            tokens,
+          )
+        )
+        - tokens
+        for operation in self.operations
       )
     return steps
 

@@ -12,10 +12,10 @@ GRAMMARS = ('authors', 'paper')
 # first six, '/', ':', 'a', 'g', 'n', 'range'; and, when every character is a
 # token, the whole keywords.
 _AUTHORS = (
-    *('<unknown>', '<null>', '<end>', '|', ' ', '!'),
-    *'()*+-./0123456789:<=>[]',
-    *('a', 'e', 'else', 'f', 'for', 'g', 'i', 'if', 'l', 'n', 'o', 'r'),
-    *('range', 's', 'x', START),
+  *('<unknown>', '<null>', '<end>', '|', ' ', '!'),
+  *'()*+-./0123456789:<=>[]',
+  *('a', 'e', 'else', 'f', 'for', 'g', 'i', 'if', 'l', 'n', 'o', 'r'),
+  *('range', 's', 'x', START),
 )
 
 
@@ -68,8 +68,8 @@ class Vocabulary:
     unknown = [token for token in tokens if token not in self.ids]
     if unknown:
       raise ValueError(
-          f'the vocabulary of {self.size} tokens has no {unknown[0]!r}, which '
-          f'occurs in {text!r}.'
+        f'the vocabulary of {self.size} tokens has no {unknown[0]!r}, which '
+        f'occurs in {text!r}.'
       )
     return [self.ids[token] for token in tokens]
 
@@ -82,9 +82,9 @@ class Vocabulary:
     if not self.whole_words:
       return re.compile('.', re.DOTALL)
     words = [
-        re.escape(token)
-        for token in self.tokens
-        if len(token) > 1 and not token.isdigit()
+      re.escape(token)
+      for token in self.tokens
+      if len(token) > 1 and not token.isdigit()
     ]
     return re.compile('|'.join([r'\d+', *words, '.']), re.DOTALL)
 

@@ -44,15 +44,13 @@ def corpus(tmp_path, monkeypatch):
       folder.mkdir(parents=True, exist_ok=True)
       content = story(wire, month, 1) + nothing + story(wire, month, 2)
       (folder / f'{wire}_eng_{month}.gz').write_bytes(
-          gzip.compress(content.encode())
+        gzip.compress(content.encode())
       )
   return tmp_path / 'mine'
 
 
 def prepare(corpus, tmp_path):
-  return load.prepare(
-      'gigaword', data_dir=tmp_path / 'data', manual_dir=corpus
-  )
+  return load.prepare('gigaword', data_dir=tmp_path / 'data', manual_dir=corpus)
 
 
 def test_documents_come_wire_by_wire_and_month_by_month(corpus, tmp_path):
@@ -62,10 +60,10 @@ def test_documents_come_wire_by_wire_and_month_by_month(corpus, tmp_path):
   }.items():  # fmt: skip
     found = load.documents('gigaword', split, data_dir=tmp_path / 'data')
     assert list(found) == [
-        text(wire, month, number)
-        for wire in NEWSWIRES
-        for month in months
-        for number in (1, 2)
+      text(wire, month, number)
+      for wire in NEWSWIRES
+      for month in months
+      for number in (1, 2)
     ]
 
 
@@ -80,7 +78,7 @@ def test_a_missing_newswire_is_named(corpus, tmp_path):
   for path in list(corpus.glob('**/wpb_eng_20*'))[:2]:
     path.unlink()
   with pytest.raises(
-      load.DatasetError, match=r'2 files of wpb_eng; .*has 4\..*Wanted.*LDC2011'
+    load.DatasetError, match=r'2 files of wpb_eng; .*has 4\..*Wanted.*LDC2011'
   ):
     prepare(corpus, tmp_path)
 
@@ -90,7 +88,7 @@ def test_half_the_corpus_is_refused(corpus, tmp_path, monkeypatch):
   # As the corpus's README has it: 1010 files.
   assert sum(builder.NEWSWIRES.values()) == 1010
   with pytest.raises(
-      load.DatasetError, match='has 4 files of afp_eng; the corpus has 146'
+    load.DatasetError, match='has 4 files of afp_eng; the corpus has 146'
   ):
     prepare(corpus, tmp_path)
 
@@ -108,7 +106,7 @@ def test_what_is_no_newswire_is_named_with_its_line(corpus, tmp_path):
   path = corpus / 'disc_1/data/cna_eng/cna_eng_200912.gz'
   path.write_bytes(gzip.compress(b'<html>\n'))
   with pytest.raises(
-      load.DatasetError, match=r"cna_eng_200912\.gz: line 1: '<html>' outside"
+    load.DatasetError, match=r"cna_eng_200912\.gz: line 1: '<html>' outside"
   ):
     prepare(corpus, tmp_path)
   assert not any((tmp_path / 'data/gigaword').iterdir())
@@ -118,13 +116,13 @@ def test_a_file_that_is_cut_off_is_named(corpus, tmp_path):
   path = corpus / 'disc_2/data/xin_eng/xin_eng_201001.gz'
   path.write_bytes(path.read_bytes()[:-12])
   with pytest.raises(
-      load.DatasetError, match=r'xin_eng_201001\.gz cannot be read to its end'
+    load.DatasetError, match=r'xin_eng_201001\.gz cannot be read to its end'
   ):
     prepare(corpus, tmp_path)
 
 
 def test_is_never_downloaded(tmp_path):
   with pytest.raises(
-      load.DatasetError, match=r'cannot be downloaded \(LDC User Agreement'
+    load.DatasetError, match=r'cannot be downloaded \(LDC User Agreement'
   ):
     load.prepare('gigaword', data_dir=tmp_path)

@@ -53,35 +53,35 @@ def test_a_headline_and_a_paragraph_are_a_line():
 
 def test_without_paragraphs_lines_stay():
   assert read(TABLE) == [
-      ('NYT_ENG_20000101.0002', ['TEAM   WON\n', 'Mets    7\n'])
+    ('NYT_ENG_20000101.0002', ['TEAM   WON\n', 'Mets    7\n'])
   ]
 
 
 def test_documents_follow_one_another():
   names = [name for name, _ in read(STORY + '\n' + TABLE + EMPTY + STORY)]
   assert names == [
-      'AFP_ENG_19940512.0004',
-      'NYT_ENG_20000101.0002',
-      'X.1',
-      'AFP_ENG_19940512.0004',
+    'AFP_ENG_19940512.0004',
+    'NYT_ENG_20000101.0002',
+    'X.1',
+    'AFP_ENG_19940512.0004',
   ]
   assert read(EMPTY) == [('X.1', [])]
   assert read('') == []
 
 
 @pytest.mark.parametrize(
-    'old, new, message',
-    [
-        ('</DOC>\n', '', 'line 17: the file ends inside AFP_ENG_19940512'),
-        ('</TEXT>\n', '', 'line 17: AFP.* has no </TEXT>'),
-        ('</P>\n<P>', '<P>', r"line 13: <P> inside \['TEXT', 'P'\]"),
-        ('<TEXT>\n', '', r'line 9: <P> inside \[\]'),
-        ('<P>\nThe second', 'The second', 'line 15: </P> inside'),
-        ('<DOC id=', '<doc id=', "line 1: '<doc .* outside a document"),
-        ('<DATELINE>\n', '', "line 6: 'Hong Kong.*' inside no tag"),
-        ('</DOC>\n', '</DOC>\nmore\n', "line 19: 'more' outside a document"),
-        ('<HEADLINE>', '<DOC id="X" type="story">', 'line 2: AFP.* no </DOC>'),
-    ],
+  'old, new, message',
+  [
+    ('</DOC>\n', '', 'line 17: the file ends inside AFP_ENG_19940512'),
+    ('</TEXT>\n', '', 'line 17: AFP.* has no </TEXT>'),
+    ('</P>\n<P>', '<P>', r"line 13: <P> inside \['TEXT', 'P'\]"),
+    ('<TEXT>\n', '', r'line 9: <P> inside \[\]'),
+    ('<P>\nThe second', 'The second', 'line 15: </P> inside'),
+    ('<DOC id=', '<doc id=', "line 1: '<doc .* outside a document"),
+    ('<DATELINE>\n', '', "line 6: 'Hong Kong.*' inside no tag"),
+    ('</DOC>\n', '</DOC>\nmore\n', "line 19: 'more' outside a document"),
+    ('<HEADLINE>', '<DOC id="X" type="story">', 'line 2: AFP.* no </DOC>'),
+  ],
 )
 def test_what_is_malformed_is_named_with_its_line(old, new, message):
   assert old in STORY

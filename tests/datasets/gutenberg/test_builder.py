@@ -10,14 +10,14 @@ from rmc_jax.datasets.gutenberg.builder import Gutenberg
 
 # Split of PG-19 -> its books, the order of which is not that of the numbers.
 BOOKS = {
-    'train': {'10': 'Ten.\n', '9': 'Nine\n\nof them.', '102': 'Long ago.\n'},
-    'validation': {'7': 'Seven.\n'},
-    'test': {'5': 'Five.\n', '40': 'Forty.\n'},
+  'train': {'10': 'Ten.\n', '9': 'Nine\n\nof them.', '102': 'Long ago.\n'},
+  'validation': {'7': 'Seven.\n'},
+  'test': {'5': 'Five.\n', '40': 'Forty.\n'},
 }
 READ = {
-    'train': ['Ten.\n', 'Long ago.\n', 'Nine\n\nof them.'],
-    'valid': ['Seven.\n'],
-    'test': ['Forty.\n', 'Five.\n'],
+  'train': ['Ten.\n', 'Long ago.\n', 'Nine\n\nof them.'],
+  'valid': ['Seven.\n'],
+  'test': ['Forty.\n', 'Five.\n'],
 }
 
 
@@ -25,9 +25,9 @@ READ = {
 def small(monkeypatch):
   """PG-19 with these few books."""
   monkeypatch.setattr(
-      Gutenberg,
-      'PUBLISHED',
-      {split: {'documents': len(books)} for split, books in READ.items()},
+    Gutenberg,
+    'PUBLISHED',
+    {split: {'documents': len(books)} for split, books in READ.items()},
   )
 
 
@@ -39,8 +39,7 @@ def write(folder, books):
 
 def read(name, folder):
   return {
-      split: list(load.documents(name, split, data_dir=folder))
-      for split in READ
+    split: list(load.documents(name, split, data_dir=folder)) for split in READ
   }
 
 
@@ -50,7 +49,7 @@ def test_reads_the_users_pg19(small, tmp_path):
   (tmp_path / 'mine/metadata.csv').write_text('7,Seven,1900,http://x\n')
   (tmp_path / 'mine/train/notes.md').write_text('No book.')
   splits = load.prepare(
-      'gutenberg', data_dir=tmp_path, manual_dir=tmp_path / 'mine'
+    'gutenberg', data_dir=tmp_path, manual_dir=tmp_path / 'mine'
   )
   assert splits == {'train': 3, 'valid': 1, 'test': 2}
   assert read('gutenberg', tmp_path) == READ
@@ -58,27 +57,29 @@ def test_reads_the_users_pg19(small, tmp_path):
 
 def test_downloads_pg19_page_by_page(small, tmp_path, monkeypatch, serve):
   listed = {
-      split: [f'{split}/{name}.txt' for name in books]
-      for split, books in BOOKS.items()
+    split: [f'{split}/{name}.txt' for name in books]
+    for split, books in BOOKS.items()
   }
   fields = 'fields=nextPageToken%2Citems%2Fname'
   # Split -> pages: the token that asks for it, the names, the token after it.
   pages = {
-      'train': [
-          ('', listed['train'][:2], 'a/b='),
-          ('a%2Fb%3D', listed['train'][2:], ''),
-      ],
-      'validation': [('', ['validation/', *listed['validation']], '')],
-      'test': [('', listed['test'], '')],
+    'train': [
+      ('', listed['train'][:2], 'a/b='),
+      ('a%2Fb%3D', listed['train'][2:], ''),
+    ],
+    'validation': [('', ['validation/', *listed['validation']], '')],
+    'test': [('', listed['test'], '')],
   }
   files = {
-      f'/storage/v1/b/deepmind-gutenberg/o?prefix={split}%2F&{fields}'
-      f'&pageToken={token}': json.dumps({
-          'items': [{'name': name} for name in names],
-          **({'nextPageToken': following} if following else {}),
-      }).encode()
-      for split, parts in pages.items()
-      for token, names, following in parts
+    f'/storage/v1/b/deepmind-gutenberg/o?prefix={split}%2F&{fields}'
+    f'&pageToken={token}': json.dumps(
+      {
+        'items': [{'name': name} for name in names],
+        **({'nextPageToken': following} if following else {}),
+      }
+    ).encode()
+    for split, parts in pages.items()
+    for token, names, following in parts
   }
   for split, books in BOOKS.items():
     for name, text in books.items():
@@ -94,8 +95,8 @@ def test_half_of_pg19_is_refused(tmp_path):
   for split, books in BOOKS.items():
     write(tmp_path / 'mine' / split, books)
   with pytest.raises(
-      load.DatasetError,
-      match='train split of gutenberg has 3 documents; .* has 28,602.*gsutil',
+    load.DatasetError,
+    match='train split of gutenberg has 3 documents; .* has 28,602.*gsutil',
   ):
     load.prepare('gutenberg', data_dir=tmp_path, manual_dir=tmp_path / 'mine')
 
@@ -104,7 +105,7 @@ def test_a_missing_split_of_pg19_is_named(small, tmp_path):
   write(tmp_path / 'mine/train', BOOKS['train'])
   write(tmp_path / 'mine/valid', BOOKS['validation'])
   with pytest.raises(
-      load.DatasetError, match=r'no folder validation\. It has: train, valid\.'
+    load.DatasetError, match=r'no folder validation\. It has: train, valid\.'
   ):
     load.prepare('gutenberg', data_dir=tmp_path, manual_dir=tmp_path / 'mine')
 
@@ -115,11 +116,11 @@ def test_reads_a_folder_with_the_splits(tmp_path, valid):
     write(tmp_path / 'mine' / split.replace('validation', valid), books)
   packed = tmp_path / 'mine/test/5.txt'
   (tmp_path / 'mine/test/5.txt.gz').write_bytes(
-      gzip.compress(packed.read_bytes())
+    gzip.compress(packed.read_bytes())
   )
   packed.unlink()
   load.prepare(
-      'gutenberg/folder', data_dir=tmp_path, manual_dir=tmp_path / 'mine'
+    'gutenberg/folder', data_dir=tmp_path, manual_dir=tmp_path / 'mine'
   )
   assert read('gutenberg/folder', tmp_path) == READ
 
@@ -128,7 +129,7 @@ def test_splits_one_folder_by_book(tmp_path):
   books = {f'{i:03}': f'Book {i}.\n' for i in range(61)}
   write(tmp_path / 'mine', books)
   splits = load.prepare(
-      'gutenberg/folder', data_dir=tmp_path, manual_dir=tmp_path / 'mine'
+    'gutenberg/folder', data_dir=tmp_path, manual_dir=tmp_path / 'mine'
   )
   assert splits == {'train': 55, 'valid': 3, 'test': 3}
   found = read('gutenberg/folder', tmp_path)
@@ -142,11 +143,11 @@ def test_splits_one_folder_by_book(tmp_path):
   # A book stays where it was when it is packed.
   for path in (tmp_path / 'mine').iterdir():
     path.with_name(f'{path.name}.gz').write_bytes(
-        gzip.compress(path.read_bytes())
+      gzip.compress(path.read_bytes())
     )
     path.unlink()
   load.prepare(
-      'gutenberg/folder', data_dir=tmp_path / 'b', manual_dir=tmp_path / 'mine'
+    'gutenberg/folder', data_dir=tmp_path / 'b', manual_dir=tmp_path / 'mine'
   )
   assert read('gutenberg/folder', tmp_path / 'b') == found
 
@@ -155,7 +156,7 @@ def test_three_books_are_needed(tmp_path):
   write(tmp_path / 'mine', {'a': 'A.', 'b': 'B.'})
   with pytest.raises(load.DatasetError, match='has 2 books.* at least three'):
     load.prepare(
-        'gutenberg/folder', data_dir=tmp_path, manual_dir=tmp_path / 'mine'
+      'gutenberg/folder', data_dir=tmp_path, manual_dir=tmp_path / 'mine'
     )
 
 
@@ -164,7 +165,7 @@ def test_a_folder_without_books_is_named(tmp_path):
   (tmp_path / 'mine/book.epub').touch()
   with pytest.raises(load.DatasetError, match=r'no \.txt .* has: book\.epub'):
     load.prepare(
-        'gutenberg/folder', data_dir=tmp_path, manual_dir=tmp_path / 'mine'
+      'gutenberg/folder', data_dir=tmp_path, manual_dir=tmp_path / 'mine'
     )
 
 
@@ -174,10 +175,10 @@ def test_a_book_that_is_there_twice_is_named(tmp_path):
   (tmp_path / 'mine/2.txt.gz').write_bytes(gzip.compress(b'Two.\n'))
   (tmp_path / 'mine/4.txt').mkdir()  # no book
   with pytest.raises(
-      load.DatasetError, match=r'2\.txt and .*2\.txt\.gz are the same book'
+    load.DatasetError, match=r'2\.txt and .*2\.txt\.gz are the same book'
   ):
     load.prepare(
-        'gutenberg/folder', data_dir=tmp_path, manual_dir=tmp_path / 'mine'
+      'gutenberg/folder', data_dir=tmp_path, manual_dir=tmp_path / 'mine'
     )
 
 
@@ -185,7 +186,7 @@ def test_an_empty_book_is_named(tmp_path):
   write(tmp_path / 'mine', {'a': 'A.', 'b': '\n', 'c': 'C.'})
   with pytest.raises(load.DatasetError, match=r'b\.txt is empty'):
     load.prepare(
-        'gutenberg/folder', data_dir=tmp_path, manual_dir=tmp_path / 'mine'
+      'gutenberg/folder', data_dir=tmp_path, manual_dir=tmp_path / 'mine'
     )
 
 

@@ -14,9 +14,9 @@ LETTERS = np.array(list('abcdefghijklmnopqrstuvwxyz      '))
 TEXT = ''.join(np.random.default_rng(0).choice(LETTERS, 100_000))
 # The sizes differ, so that an exchange of two is seen.
 CUTS = {
-    'train': TEXT[:90_000],
-    'valid': TEXT[90_000:96_000],
-    'test': TEXT[96_000:],
+  'train': TEXT[:90_000],
+  'valid': TEXT[90_000:96_000],
+  'test': TEXT[96_000:],
 }
 
 
@@ -36,8 +36,8 @@ def archive(text):
 
 def read(folder):
   return {
-      split: ''.join(load.documents('text8', split, data_dir=folder))
-      for split in CUTS
+    split: ''.join(load.documents('text8', split, data_dir=folder))
+    for split in CUTS
   }
 
 
@@ -66,11 +66,11 @@ def test_the_long_line_is_cut_behind_a_space(tmp_path, monkeypatch):
   text = 'seven letters ' * 100_000
   cuts = {'train': 1_200_000, 'valid': 100_000, 'test': 100_000}
   monkeypatch.setattr(
-      Text8, 'PUBLISHED', {s: {'characters': n} for s, n in cuts.items()}
+    Text8, 'PUBLISHED', {s: {'characters': n} for s, n in cuts.items()}
   )
   (tmp_path / 'text8').write_text(text)
   splits = load.prepare(
-      'text8', data_dir=tmp_path / 'data', manual_dir=tmp_path
+    'text8', data_dir=tmp_path / 'data', manual_dir=tmp_path
   )
   assert splits == {'train': 2, 'valid': 1, 'test': 1}
   first, second = load.documents('text8', 'train', data_dir=tmp_path / 'data')
@@ -80,12 +80,12 @@ def test_the_long_line_is_cut_behind_a_space(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    'text, message',
-    [
-        (TEXT[:-1], 'test split of text8 has 3,999 characters; .* has 4,000'),
-        (TEXT + 'x', 'test split of text8 has 4,001 characters; .* has 4,000'),
-        (TEXT[:96_000], 'empty from character 96,000 on'),
-    ],
+  'text, message',
+  [
+    (TEXT[:-1], 'test split of text8 has 3,999 characters; .* has 4,000'),
+    (TEXT + 'x', 'test split of text8 has 4,001 characters; .* has 4,000'),
+    (TEXT[:96_000], 'empty from character 96,000 on'),
+  ],
 )
 def test_another_size_is_refused(small, tmp_path, text, message):
   (tmp_path / 'text8').write_text(text)

@@ -13,9 +13,9 @@ from rmc_jax.datasets.wikitext.builder import WikiText2
 from rmc_jax.datasets.wikitext.builder import WikiText103
 
 TEXTS = {
-    'train': ' \n = Robert <unk> = \n \n He had a guest @-@ starring role . \n',
-    'valid': ' = Homarus = \n \n 3 @.@ 5 kilograms \n',
-    'test': ' = Sun = \n',
+  'train': ' \n = Robert <unk> = \n \n He had a guest @-@ starring role . \n',
+  'valid': ' = Homarus = \n \n 3 @.@ 5 kilograms \n',
+  'test': ' = Sun = \n',
 }
 # Words, and one for each line.
 TOKENS = {'train': 4 + 8 + 4, 'valid': 3 + 4 + 3, 'test': 3 + 1}
@@ -27,7 +27,7 @@ def small(monkeypatch):
   """Both corpora as if these few lines were all of them."""
   for corpus in CORPORA.values():
     monkeypatch.setattr(
-        corpus, 'PUBLISHED', {s: {'tokens': n} for s, n in TOKENS.items()}
+      corpus, 'PUBLISHED', {s: {'tokens': n} for s, n in TOKENS.items()}
     )
 
 
@@ -45,33 +45,31 @@ def write(folder, pattern):
     path = folder / pattern.format(split)
     content = text.encode()
     path.write_bytes(
-        gzip.compress(content) if path.suffix == '.gz' else content
+      gzip.compress(content) if path.suffix == '.gz' else content
     )
 
 
 def read(name, folder):
   return {
-      split: ''.join(load.documents(name, split, data_dir=folder))
-      for split in ('train', 'valid', 'test')
+    split: ''.join(load.documents(name, split, data_dir=folder))
+    for split in ('train', 'valid', 'test')
   }
 
 
 @pytest.mark.parametrize('name', CORPORA)
 @pytest.mark.parametrize(
-    'pattern', ['wiki.{}.tokens', '{}.txt', 'wiki.{}.tokens.gz', '{}.txt.gz']
+  'pattern', ['wiki.{}.tokens', '{}.txt', 'wiki.{}.tokens.gz', '{}.txt.gz']
 )
 def test_reads_the_users_files(small, tmp_path, name, pattern):
   write(tmp_path / 'mine', pattern)
-  splits = load.prepare(
-      name, data_dir=tmp_path, manual_dir=tmp_path / 'mine'
-  )
+  splits = load.prepare(name, data_dir=tmp_path, manual_dir=tmp_path / 'mine')
   assert splits == {'train': 1, 'valid': 1, 'test': 1}
   assert read(name, tmp_path) == TEXTS
 
 
 @pytest.mark.parametrize(
-    'name, folder',
-    [('wikitext2', 'wikitext-2'), ('wikitext103', 'wikitext-103')],
+  'name, folder',
+  [('wikitext2', 'wikitext-2'), ('wikitext103', 'wikitext-103')],
 )
 def test_reads_the_published_archive(small, tmp_path, name, folder):
   (tmp_path / 'mine').mkdir()
@@ -94,8 +92,8 @@ def test_a_download_that_fails_says_what_to_do(tmp_path, monkeypatch, serve):
   url, _ = serve({})
   monkeypatch.setattr(WikiText2, 'URL', f'{url}/wikitext-2-v1.zip')
   with pytest.raises(
-      load.DatasetError,
-      match=r'wikitext2 could not be downloaded: .*404.*--manual_dir.*Wanted',
+    load.DatasetError,
+    match=r'wikitext2 could not be downloaded: .*404.*--manual_dir.*Wanted',
   ):
     load.prepare('wikitext2', data_dir=tmp_path)
 
@@ -109,13 +107,13 @@ def test_half_an_archive_is_named(small, tmp_path):
 
 
 @pytest.mark.parametrize(
-    'name, tokens', [('wikitext2', '2,088,628'), ('wikitext103', '103,227,021')]
+  'name, tokens', [('wikitext2', '2,088,628'), ('wikitext103', '103,227,021')]
 )
 def test_half_a_corpus_is_refused(tmp_path, name, tokens):
   write(tmp_path / 'mine', '{}.txt')
   with pytest.raises(
-      load.DatasetError,
-      match=f'train split of {name} has 16 tokens; the corpus has {tokens}',
+    load.DatasetError,
+    match=f'train split of {name} has 16 tokens; the corpus has {tokens}',
   ):
     load.prepare(name, data_dir=tmp_path, manual_dir=tmp_path / 'mine')
 
@@ -134,21 +132,21 @@ def test_both_have_the_same_valid_and_test_articles():
 
 def test_the_whole_of_wikitext2(tmp_path, real_data):
   load.prepare(
-      'wikitext2', data_dir=tmp_path, manual_dir=real_data('wikitext-2')
+    'wikitext2', data_dir=tmp_path, manual_dir=real_data('wikitext-2')
   )
   digests = {
-      split: hashlib.sha256(text.encode()).hexdigest()
-      for split, text in read('wikitext2', tmp_path).items()
+    split: hashlib.sha256(text.encode()).hexdigest()
+    for split, text in read('wikitext2', tmp_path).items()
   }
   # As the note beside the files has them.
   assert digests == {
-      'train': (
-          '9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f'
-      ),
-      'valid': (
-          'f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8'
-      ),
-      'test': (
-          'd790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0'
-      ),
+    'train': (
+      '9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f'
+    ),
+    'valid': (
+      'f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8'
+    ),
+    'test': (
+      'd790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0'
+    ),
   }

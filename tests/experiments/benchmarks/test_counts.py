@@ -17,15 +17,20 @@ T, B, X = 3, 5, 7
 def size(**fields):
   # Slots wide enough that products are most of the work, as at the real sizes.
   return Size(
-      steps=T, batch=B, features=X, mem_slots=2, num_heads=3, source='tests',
-      **fields,
+    steps=T,
+    batch=B,
+    features=X,
+    mem_slots=2,
+    num_heads=3,
+    source='tests',
+    **fields,
   )
 
 
 SMALL = {
-    'unit': size(head_size=37, key_size=31),
-    'memory': size(head_size=41, gate_style='memory', mlp_layers=5),
-    'one layer': size(head_size=37, key_size=43, mlp_layers=1),
+  'unit': size(head_size=37, key_size=31),
+  'memory': size(head_size=41, gate_style='memory', mlp_layers=5),
+  'one layer': size(head_size=37, key_size=43, mlp_layers=1),
 }
 
 
@@ -42,9 +47,7 @@ def network(size):
 def arguments(size):
   inputs = jax.ShapeDtypeStruct((size.steps, B, size.features), np.float32)
   state = jax.ShapeDtypeStruct((B, size.mem_slots, size.slot_width), np.float32)
-  params = jax.eval_shape(
-      network(size).init, jax.random.key(0), inputs, state
-  )
+  params = jax.eval_shape(network(size).init, jax.random.key(0), inputs, state)
   return params, inputs, state
 
 
@@ -68,10 +71,13 @@ def test_parameters_are_those_of_the_core(size):
 
 
 @pytest.mark.parametrize('name', SMALL)
-@pytest.mark.parametrize('make, count', [
+@pytest.mark.parametrize(
+  'make, count',
+  [
     (forward, counts.forward),
     (training_step, counts.training_step),
-])
+  ],
+)
 def test_xla_counts_a_little_more_and_moves_more(name, make, count):
   size = SMALL[name]
   compiled = jax.jit(make(size)).lower(*arguments(size)).compile()
@@ -94,7 +100,8 @@ def test_first_size_is_what_the_arithmetic_says():
   attention = 2 * n * (n + 1) * 8 * (32 + 32)
   forward = counts.forward(size)
   assert [phase.operations for phase in forward] == [
-      rows * before, rows * (loop + attention)
+    rows * before,
+    rows * (loop + attention),
   ]
   project, _, backward, weights = counts.training_step(size)
   assert backward.operations == rows * (loop + 2 * attention)
@@ -108,9 +115,9 @@ def test_first_size_is_what_the_arithmetic_says():
 def test_bytes_grow_with_the_item():
   size = SMALL['unit']
   for narrow, wide in zip(
-      counts.training_step(size, itemsize=2),
-      counts.training_step(size, itemsize=4),
-      strict=True,
+    counts.training_step(size, itemsize=2),
+    counts.training_step(size, itemsize=4),
+    strict=True,
   ):
     assert 2 * narrow.all_bytes == wide.all_bytes
     assert narrow.operations == wide.operations

@@ -10,8 +10,15 @@ from experiments.benchmarks.sizes import Size
 from experiments.benchmarks.workers import peaks_worker
 
 SIZE = Size(
-    steps=1, batch=5, features=7, mem_slots=2, head_size=37, num_heads=3,
-    mlp_layers=3, gate_style='memory', source='tests',
+  steps=1,
+  batch=5,
+  features=7,
+  mem_slots=2,
+  head_size=37,
+  num_heads=3,
+  mlp_layers=3,
+  gate_style='memory',
+  source='tests',
 )
 
 
@@ -30,9 +37,9 @@ def arguments(size):
 
   products = counts.projection(size), counts.recurrence(size)
   return (
-      normal(size.steps * size.batch, size.features),
-      normal(size.batch * size.mem_slots, size.slot_width),
-      *[[normal(p.size, p.width) for p in each] for each in products],
+    normal(size.steps * size.batch, size.features),
+    normal(size.batch * size.mem_slots, size.slot_width),
+    *[[normal(p.size, p.width) for p in each] for each in products],
   )
 
 
@@ -55,11 +62,14 @@ def test_linears_have_a_gradient_for_every_weight():
 
 
 @pytest.mark.usefixtures('keep_precision')
-@pytest.mark.parametrize('more, fact', [
+@pytest.mark.parametrize(
+  'more, fact',
+  [
     ({'peak': 'product'}, {'operations': 2 * 11**3}),
     # 44 bytes read and written in each of 12 passes: 1056, no less than 1000.
     ({'peak': 'copy', 'bytes': 44}, {'bytes': 2 * 12 * 44}),
-])
+  ],
+)
 def test_peaks_say_what_a_step_does(monkeypatch, more, fact):
   monkeypatch.setattr(peaks_worker, '_CPU_ROWS', 11)
   monkeypatch.setattr(peaks_worker, '_LEAST_MOVED', 1000)

@@ -11,17 +11,22 @@ from experiments.benchmarks import roofline
 from experiments.benchmarks.sizes import Size
 
 SIZE = Size(
-    steps=3, batch=5, features=7, mem_slots=2, head_size=11, num_heads=13,
-    source='tests',
+  steps=3,
+  batch=5,
+  features=7,
+  mem_slots=2,
+  head_size=11,
+  num_heads=13,
+  source='tests',
 )
 
 
 def test_bound_takes_weights_from_where_they_are():
   phase = counts.Phase(
-      'loop', operations=600, bytes=70, weight_bytes=11, passes=3
+    'loop', operations=600, bytes=70, weight_bytes=11, passes=3
   )
   operations, moved = roofline.bound(
-      phase, roofline.Rates(product=200, copy=10, weights=33)
+    phase, roofline.Rates(product=200, copy=10, weights=33)
   )
   assert operations == pytest.approx(3)
   assert moved == pytest.approx(7 + 1)
@@ -33,26 +38,25 @@ def measured():
   phases = counts.training_step(SIZE)
   bound = sum(max(p.operations, p.all_bytes) for p in phases) / 1e9
   rounds = {
-      'rmc_jax': [4 * bound, 4 * bound],
-      'product': [1.0, 2.0],
-      'copy': [1e-3, 2e-3],
-      'weights': [1e-3, 2e-3],
-      'linears': [1.0, 3.0],
+    'rmc_jax': [4 * bound, 4 * bound],
+    'product': [1.0, 2.0],
+    'copy': [1e-3, 2e-3],
+    'weights': [1e-3, 2e-3],
+    'linears': [1.0, 3.0],
   }
   return {
-      'size': dataclasses.asdict(SIZE),
-      'itemsize': 4,
-      'facts': {
-          'product': {'operations': product},
-          'copy': {'bytes': copied},
-          'weights': {'bytes': copied},
-          'linears': {'operations': product},
-      },
-      # The median of three steps, not their mean.
-      'seconds': {
-          name: [[s, s, 9 * s] for s in turns]
-          for name, turns in rounds.items()
-      },
+    'size': dataclasses.asdict(SIZE),
+    'itemsize': 4,
+    'facts': {
+      'product': {'operations': product},
+      'copy': {'bytes': copied},
+      'weights': {'bytes': copied},
+      'linears': {'operations': product},
+    },
+    # The median of three steps, not their mean.
+    'seconds': {
+      name: [[s, s, 9 * s] for s in turns] for name, turns in rounds.items()
+    },
   }
 
 
@@ -72,13 +76,18 @@ def test_everything_is_measured_in_one_run(monkeypatch, tmp_path, capsys):
   monkeypatch.setattr(roofline, '_COPIED', 1 << 20)
   monkeypatch.setattr(roofline, 'SIZES', {'tiny': SIZE})
   output = tmp_path / 'results.json'
-  roofline.main([
-      '--sizes=tiny', '--rounds=2', '--turn_seconds=0.01', '--device=cpu',
+  roofline.main(
+    [
+      '--sizes=tiny',
+      '--rounds=2',
+      '--turn_seconds=0.01',
+      '--device=cpu',
       f'--output={output}',
-  ])
+    ]
+  )
   results = json.loads(output.read_text())
   seconds = results['sizes']['tiny']['seconds']
   assert {name: len(turns) for name, turns in seconds.items()} == dict.fromkeys(
-      ['rmc_jax', 'product', 'copy', 'weights', 'linears'], 2
+    ['rmc_jax', 'product', 'copy', 'weights', 'linears'], 2
   )
   assert 'Share: ' in capsys.readouterr().out

@@ -20,8 +20,13 @@ from experiments.benchmarks.workers import scaling_worker
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 ENVIRONMENT = {'PYTHONPATH': str(ROOT), 'PATH': os.environ['PATH']}
 SIZE = Size(
-    steps=3, batch=8, features=7, mem_slots=2, head_size=11, num_heads=5,
-    source='tests',
+  steps=3,
+  batch=8,
+  features=7,
+  mem_slots=2,
+  head_size=11,
+  num_heads=5,
+  source='tests',
 )
 # Answers with what it was asked, or dies, or waits for one that has died.
 ECHO = """
@@ -95,24 +100,30 @@ def test_job_ends_when_one_process_does(job):
 def test_table_says_what_smaller_shares_cost(capsys):
   def entry(layout, *rounds):
     return {
-        'layout': layout._asdict(),
-        'seconds': [[seconds, seconds] for seconds in rounds],
+      'layout': layout._asdict(),
+      'seconds': [[seconds, seconds] for seconds in rounds],
     }
 
   found = [
-      entry(PLAIN, 0.1, 0.2, 0.1),
-      entry(PLAIN._replace(share=2), 0.06, 0.06, 0.07),
-      entry(Layout(2), 0.05, 0.08, 0.08),
+    entry(PLAIN, 0.1, 0.2, 0.1),
+    entry(PLAIN._replace(share=2), 0.06, 0.06, 0.07),
+    entry(Layout(2), 0.05, 0.08, 0.08),
   ]
   names = ['jit', '1/2 by jit', 'pmap, 2 devices']
-  table = scaling.table('tests', {
+  table = scaling.table(
+    'tests',
+    {
       'size': dataclasses.asdict(SIZE),
       'layouts': dict(zip(names, found, strict=True))
-      | {'pmap, 8 devices': {
-          'layout': Layout(8)._asdict(), 'left_out': 'no such luck'
-      }},
+      | {
+        'pmap, 8 devices': {
+          'layout': Layout(8)._asdict(),
+          'left_out': 'no such luck',
+        }
+      },
       'idle_share': 0.0,
-  })
+    },
+  )
   Console(width=100).print(table)
   text = capsys.readouterr().out
   # Ratios of 0.5, 0.4 and 0.8, each of a round; 80 ms is 20 less than 100.
@@ -127,10 +138,17 @@ def test_table_says_what_smaller_shares_cost(capsys):
 def test_devices_and_processes_agree(monkeypatch, tmp_path):
   monkeypatch.setattr(scaling, 'SIZES', {'tiny': SIZE})
   output = tmp_path / 'results.json'
-  scaling.main([
-      '--sizes=tiny', '--devices=1,2', '--processes=2', '--rounds=2',
-      '--turn_seconds=0.01', '--device=cpu', f'--output={output}',
-  ])
+  scaling.main(
+    [
+      '--sizes=tiny',
+      '--devices=1,2',
+      '--processes=2',
+      '--rounds=2',
+      '--turn_seconds=0.01',
+      '--device=cpu',
+      f'--output={output}',
+    ]
+  )
   found = json.loads(output.read_text())['sizes']['tiny']['layouts']
   assert len(found) == 1 + 1 + 2 + 1
   for name, entry in found.items():

@@ -31,7 +31,7 @@ def test_a_rate_is_all_that_was_returned_by_the_time_it_took(monkeypatch):
   monkeypatch.setattr(supply.time, 'perf_counter', lambda: next(clock))
   calls = itertools.count(1)
   assert supply.rate(lambda: 100 * next(calls), turn_seconds=3.0) == (
-      (100 + 200) / 4.0
+    (100 + 200) / 4.0
   )
 
 
@@ -44,7 +44,7 @@ def test_a_turn_is_at_least_one_call(monkeypatch):
 def test_the_ratio_is_that_of_each_round(capsys):
   made, used = [100.0, 300.0, 900.0], [10.0, 20.0, 30.0]
   Console(width=100).print(
-      supply.table('words', {'x': {'made': made, 'used': used}})
+    supply.table('words', {'x': {'made': made, 'used': used}})
   )
   printed = capsys.readouterr().out
   assert '15.0' in printed

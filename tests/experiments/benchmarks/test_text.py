@@ -41,10 +41,10 @@ def test_large_vocabularies_take_larger_ids(tmp_path):
 
 
 def test_reads_and_trains_in_turn_and_writes_what_it_measured(
-    tmp_path, monkeypatch, capsys
+  tmp_path, monkeypatch, capsys
 ):
   tiny = dataclasses.replace(
-      text.config_of('quick'), embedding_size=5, batch_size=8, window=3
+    text.config_of('quick'), embedding_size=5, batch_size=8, window=3
   )
   tiny.core = dataclasses.replace(tiny.core, head_size=3)
   monkeypatch.setattr(text, 'config_of', lambda name: tiny)
@@ -52,10 +52,15 @@ def test_reads_and_trains_in_turn_and_writes_what_it_measured(
   monkeypatch.setattr(text.jax.config, 'update', lambda *_: None)
   monkeypatch.setattr(text, 'peak_bytes', lambda: 3_250_000_000)
   output = tmp_path / 'results.json'
-  text.main([
-      '--sizes=quick', '--num_words=500', '--rounds=2', '--turn_seconds=0',
+  text.main(
+    [
+      '--sizes=quick',
+      '--num_words=500',
+      '--rounds=2',
+      '--turn_seconds=0',
       f'--output={output}',
-  ])
+    ]
+  )
   results = json.loads(output.read_text())
   measured = results['sizes']['quick']
   assert [len(measured[kind]) for kind in ('made', 'used')] == [2, 2]

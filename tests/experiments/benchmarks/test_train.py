@@ -13,21 +13,21 @@ from rmc_jax.parity import reference
 
 # As it comes out of JSON, with sizes that all differ.
 TINY = json.loads(
-    json.dumps(
-        train.settings('quick', 3)
-        | {
-            'num_objects': 3,
-            'num_features': 5,
-            'core': {
-                'name': 'relational_memory',
-                'mem_slots': 2,
-                'head_size': 7,
-                'num_heads': 11,
-            },
-            'hidden_sizes': (13, 17),
-            'batch_size': 8,  # over the four devices of the tests
-        }
-    )
+  json.dumps(
+    train.settings('quick', 3)
+    | {
+      'num_objects': 3,
+      'num_features': 5,
+      'core': {
+        'name': 'relational_memory',
+        'mem_slots': 2,
+        'head_size': 7,
+        'num_heads': 11,
+      },
+      'hidden_sizes': (13, 17),
+      'batch_size': 8,  # over the four devices of the tests
+    }
+  )
 )
 
 
@@ -56,16 +56,16 @@ def test_script_gets_the_numbers_that_it_would_read_wrong():
     given['core'] = arguments
 
   script = types.SimpleNamespace(
-      __name__='script',
-      FLAGS=lambda words: given.update(flags=words),
-      snt=types.SimpleNamespace(
-          RelationalMemory=relational_memory,
-          Linear='untouched',
-          nets=types.SimpleNamespace(
-              MLP=lambda sizes, **more: given.update(mlp=(sizes, more))
-          ),
+    __name__='script',
+    FLAGS=lambda words: given.update(flags=words),
+    snt=types.SimpleNamespace(
+      RelationalMemory=relational_memory,
+      Linear='untouched',
+      nets=types.SimpleNamespace(
+        MLP=lambda sizes, **more: given.update(mlp=(sizes, more))
       ),
-      six=None,
+    ),
+    six=None,
   )
   side = object.__new__(sonnet_train_worker.Script)
   side._script = script
@@ -75,11 +75,14 @@ def test_script_gets_the_numbers_that_it_would_read_wrong():
   assert '--epochs=1000000' in given['flags']
   # As the script calls them: its heads and blocks are its number of memories.
   script.snt.RelationalMemory(
-      mem_slots=2, head_size=7, num_heads=2, num_blocks=2, gate_style='unit'
+    mem_slots=2, head_size=7, num_heads=2, num_blocks=2, gate_style='unit'
   )
   assert given['core'] == {
-      'mem_slots': 2, 'head_size': 7, 'num_heads': 11, 'num_blocks': 1,
-      'gate_style': 'unit',
+    'mem_slots': 2,
+    'head_size': 7,
+    'num_heads': 11,
+    'num_blocks': 1,
+    'gate_style': 'unit',
   }
   script.snt.nets.MLP(output_sizes=(256,) * 4, activate_final=True)
   assert given['mlp'] == ([13, 17], {'activate_final': True})
@@ -98,18 +101,23 @@ def test_different_models_are_refused():
 @pytest.mark.slow
 @pytest.mark.live
 @pytest.mark.skipif(
-    not (reference.home() / 'reference/bin/python').exists(),
-    reason='run launch/parity.sh first',
+  not (reference.home() / 'reference/bin/python').exists(),
+  reason='run launch/parity.sh first',
 )
 def test_both_sides_train_the_same_model(monkeypatch, tmp_path, capsys):
   # The devices are the benchmark's to choose.
   monkeypatch.setenv('XLA_FLAGS', '--xla_backend_optimization_level=0')
   monkeypatch.setattr(train, 'settings', lambda name, updates: TINY)
   output = tmp_path / 'results.json'
-  train.main([
-      '--sizes=quick', '--rounds=3', '--turn_seconds=0.01', '--device=cpu',
+  train.main(
+    [
+      '--sizes=quick',
+      '--rounds=3',
+      '--turn_seconds=0.01',
+      '--device=cpu',
       f'--output={output}',
-  ])
+    ]
+  )
   results = json.loads(output.read_text())
   sides = results['sizes']['quick']['sides']
   assert [len(each['seconds']) for each in sides.values()] == [3, 3]

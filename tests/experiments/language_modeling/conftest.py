@@ -15,14 +15,14 @@ from tests.experiments.language_modeling.tiny import TEXTS
 @pytest.fixture(autouse=True)
 def documents(monkeypatch):
   monkeypatch.setattr(
-      corpus_lib.load,
-      'documents',
-      lambda name, split, data_dir: iter([TEXTS[split]]),
+    corpus_lib.load,
+    'documents',
+    lambda name, split, data_dir: iter([TEXTS[split]]),
   )
   monkeypatch.setattr(
-      corpus_lib.load,
-      'folder',
-      lambda name, data_dir: pathlib.Path(data_dir) / name,
+    corpus_lib.load,
+    'folder',
+    lambda name, data_dir: pathlib.Path(data_dir) / name,
   )
 
 

@@ -15,34 +15,38 @@ def test_the_tables_name_what_they_hold(tmp_path):
     workdir = tmp_path / name
     save_config(config_of('wikitext103'), workdir)
     (workdir / 'metrics.jsonl').write_text(
-        '{"step": 1, "train": {"loss": 2.0}, "eval": {"loss": 1.0}}\n'
+      '{"step": 1, "train": {"loss": 2.0}, "eval": {"loss": 1.0}}\n'
     )
     split = {
-        'perplexity': test, 'unigram': 100.0, 'tokens': 100,
-        'by_frequency': bands,
+      'perplexity': test,
+      'unigram': 100.0,
+      'tokens': 100,
+      'by_frequency': bands,
     }
     (workdir / analysis.SUMMARY).write_text(
-        json.dumps({
-            'uniform': 1000,
-            'splits': {'valid': split, 'test': split},
-            'by_length': {'10': 3.0},
-        })
+      json.dumps(
+        {
+          'uniform': 1000,
+          'splits': {'valid': split, 'test': split},
+          'by_length': {'10': 3.0},
+        }
+      )
     )
   text = analysis.report(tmp_path / 'a', tmp_path / 'b')
   assert text.splitlines() == [
-      'perplexity  valid  test   paper, valid  paper, test',
-      'a           9.0    9.0    30.8          31.6',
-      'b           8.0    8.0    30.8          31.6',
-      'unigram     100.0  100.0',
-      'uniform     1,000  1,000',
-      '',
-      'perplexity by count  > 10,000  < 1,000  all',
-      'a                    3.0       1,234.5  9.0',
-      'b                    3.0       1,234.5  9.0',
-      'words                40        60       100',
-      '',
-      f'curve: {tmp_path / analysis.CURVES}',
-      f'unroll length: {tmp_path / analysis.LENGTHS}',
+    'perplexity  valid  test   paper, valid  paper, test',
+    'a           9.0    9.0    30.8          31.6',
+    'b           8.0    8.0    30.8          31.6',
+    'unigram     100.0  100.0',
+    'uniform     1,000  1,000',
+    '',
+    'perplexity by count  > 10,000  < 1,000  all',
+    'a                    3.0       1,234.5  9.0',
+    'b                    3.0       1,234.5  9.0',
+    'words                40        60       100',
+    '',
+    f'curve: {tmp_path / analysis.CURVES}',
+    f'unroll length: {tmp_path / analysis.LENGTHS}',
   ]
   # Another text has other words to be frequent.
   other = tmp_path / 'b' / analysis.SUMMARY
@@ -51,10 +55,10 @@ def test_the_tables_name_what_they_hold(tmp_path):
   other.write_text(json.dumps(summary))
   text = analysis.report(tmp_path / 'a', tmp_path / 'b')
   assert text.splitlines()[3:7] == [
-      'unigram, wikitext103 of 1,000 words  100.0  100.0',
-      'uniform, wikitext103 of 1,000 words  1,000  1,000',
-      'unigram, wikitext103 of 2,000 words  100.0  200.0',
-      'uniform, wikitext103 of 2,000 words  2,000  2,000',
+    'unigram, wikitext103 of 1,000 words  100.0  100.0',
+    'uniform, wikitext103 of 1,000 words  1,000  1,000',
+    'unigram, wikitext103 of 2,000 words  100.0  200.0',
+    'uniform, wikitext103 of 2,000 words  2,000  2,000',
   ]
   path = tmp_path / 'a' / analysis.SUMMARY
   assert analysis.score(json.loads(path.read_text())) == 0.09

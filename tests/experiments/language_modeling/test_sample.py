@@ -14,9 +14,12 @@ from experiments.language_modeling import sample
 
 def test_a_trained_model_goes_on_with_the_prompt(trained, capsys):
   _, workdir = trained
-  assert sample.main([
-      str(workdir), '--prompt=w0 w1', '--num_words=6', '--temperature=0'
-  ]) == 0
+  assert (
+    sample.main(
+      [str(workdir), '--prompt=w0 w1', '--num_words=6', '--temperature=0']
+    )
+    == 0
+  )
   words = capsys.readouterr().out.split()
   assert words[:2] == ['w0', 'w1']
   assert words[2:5] == ['w2', 'w3', 'w4']  # an end of line shows as one
@@ -35,11 +38,14 @@ def test_the_text_goes_on_from_all_of_the_prompt():
 
   start = -7  # the id of <eos>, which is read first
   # a=0 c=2 d=3: 5 is f; 5 + 5 = 3 is d; 10 + 3 = 6 is g.
-  assert ''.join(
+  assert (
+    ''.join(
       generate.generate(
-          read, start, vocabulary, 'acd', 3, temperature=0, top_k=9
+        read, start, vocabulary, 'acd', 3, temperature=0, top_k=9
       )
-  ) == 'acdfdg'
+    )
+    == 'acdfdg'
+  )
 
 
 def test_ends_of_line_in_a_prompt_are_read(trained):
@@ -64,11 +70,11 @@ def test_drawing_heeds_temperature_and_top_k():
   given = np.array([0.1, 0.6, 0.05, 0.25])
   np.testing.assert_allclose(shares(1.0, None), given, atol=0.03)
   np.testing.assert_allclose(
-      shares(1.0, 2), [0, 0.6 / 0.85, 0, 0.25 / 0.85], atol=0.03
+    shares(1.0, 2), [0, 0.6 / 0.85, 0, 0.25 / 0.85], atol=0.03
   )
   squared = given**2
   np.testing.assert_allclose(
-      shares(0.5, None), squared / squared.sum(), atol=0.03
+    shares(0.5, None), squared / squared.sum(), atol=0.03
   )
   assert shares(0, None)[1] == 1
 
@@ -79,10 +85,14 @@ def test_unknown_words_are_written_where_they_are_asked_for():
 
   def words(**options):
     return list(
-        generate.generate(
-            lambda word, state: (log_probs, state), None, vocabulary,
-            ['<unk>'], 300, **options,
-        )
+      generate.generate(
+        lambda word, state: (log_probs, state),
+        None,
+        vocabulary,
+        ['<unk>'],
+        300,
+        **options,
+      )
     )
 
   assert words(temperature=0, unknown=True) == ['<unk>'] * 301
@@ -95,7 +105,7 @@ def test_unknown_words_are_written_where_they_are_asked_for():
 
 
 def test_the_vocabulary_may_lie_elsewhere_than_in_training(
-    trained, tmp_path, capsys
+  trained, tmp_path, capsys
 ):
   config, workdir = trained
   shutil.copytree(config.data_dir, tmp_path / 'moved')
@@ -113,14 +123,17 @@ def test_the_vocabulary_may_lie_elsewhere_than_in_training(
   assert not list((tmp_path / 'moved').glob('**/*.ids'))
 
 
-@pytest.mark.parametrize('flags, message', [
+@pytest.mark.parametrize(
+  'flags, message',
+  [
     (['--temperature=-1'], '--temperature must be >= 0'),
     (['--temperature=nan'], 'and finite. Got: nan'),
     (['--temperature=inf'], 'and finite. Got: inf'),
     (['--top_k=0'], '--top_k must be >= 1'),
     (['--top_k=14'], 'the vocabulary has 13 words'),
     (['--num_words=0'], '--num_words must be >= 1'),
-])
+  ],
+)
 def test_bad_flags_of_sample_are_named(trained, capsys, flags, message):
   assert sample.main([str(trained[1]), *flags]) == 77
   assert message in capsys.readouterr().err

@@ -41,8 +41,9 @@ def test_presets_are_valid(preset):
 def test_sweep_is_plain_data():
   tree = ast.parse(pathlib.Path(sweep.__file__).read_text())
   assert not [
-      node for node in ast.walk(tree)
-      if isinstance(node, ast.Import | ast.ImportFrom)
+    node
+    for node in ast.walk(tree)
+    if isinstance(node, ast.Import | ast.ImportFrom)
   ]
 
 
@@ -88,7 +89,7 @@ def test_a_run_may_be_measured_otherwise_and_its_text_lie_elsewhere(tmp_path):
 
   def check(**fields):
     text = configuration.to_json(
-        'language_modeling', 'quick', dataclasses.replace(config, **fields)
+      'language_modeling', 'quick', dataclasses.replace(config, **fields)
     )
     configuration.check_workdir(tmp_path, text)
 
@@ -109,7 +110,7 @@ def test_a_run_does_not_go_on_with_another_text(tmp_path, monkeypatch):
   before = (workdir / 'metrics.jsonl').read_bytes()
   further = dataclasses.replace(config, num_steps=40)
   monkeypatch.setattr(
-      corpus_lib.load, 'documents', lambda name, split, data_dir: [other[split]]
+    corpus_lib.load, 'documents', lambda name, split, data_dir: [other[split]]
   )
   elsewhere = dataclasses.replace(further, data_dir=str(tmp_path / 'other'))
   with pytest.raises(ConfigurationError, match='another text: its vocabulary'):
@@ -133,7 +134,7 @@ def test_a_run_does_not_go_on_with_another_text(tmp_path, monkeypatch):
   (workdir / 'text.json').write_text(text)
   seen = []
   monkeypatch.setattr(
-      train.distributed, 'check_same', lambda *same: seen.append(same)
+    train.distributed, 'check_same', lambda *same: seen.append(same)
   )
   train.train(further, workdir)
   assert read_metrics(workdir)[-1]['step'] == 40
@@ -165,7 +166,7 @@ def test_long_work_beats_the_watchdog(tmp_path, monkeypatch, capsys):
 
 
 def test_long_work_can_be_asked_to_stop_and_begins_anew(
-    trained, tmp_path, monkeypatch
+  trained, tmp_path, monkeypatch
 ):
   config, _ = trained
   workdir = tmp_path / 'run'
@@ -208,7 +209,7 @@ def test_training_carries_the_state_from_window_to_window(data_dir):
     batch = functions.batch_at(step)
     assert batch['reset'].all() == batch['reset'].any() == begins
     read = functools.partial(
-        model.log_probs, params, batch['inputs'], batch['targets']
+      model.log_probs, params, batch['inputs'], batch['targets']
     )
     state, _ = functions.update(state, parallel.split_batch(batch))
     got = np.asarray(state.network_state)
@@ -222,18 +223,17 @@ def test_training_carries_the_state_from_window_to_window(data_dir):
     np.testing.assert_allclose(got, carried, **near)
 
 
-@pytest.mark.parametrize('fields', [
-    {'embedding_dropout': 0.9}, {'output_dropout': 0.9}, {'num_sampled': 3}
-])
+@pytest.mark.parametrize(
+  'fields',
+  [{'embedding_dropout': 0.9}, {'output_dropout': 0.9}, {'num_sampled': 3}],
+)
 def test_training_heeds_dropout_and_sampling(data_dir, fields):
   def first_loss(**fields):
     config = short(data_dir, **fields)
     corpus = corpus_lib.open_corpus('wikitext2', data_dir)
     functions = train.make_functions(config, corpus)
     batch = parallel.split_batch(functions.batch_at(0))
-    _, metrics = functions.update(
-        parallel.place_state(functions.init()), batch
-    )
+    _, metrics = functions.update(parallel.place_state(functions.init()), batch)
     return divide(metrics)['loss']
 
   assert first_loss() == first_loss()
@@ -250,15 +250,17 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_curve(data_dir, tmp_path):
   train.train(stopped, parts)
   train.train(config, parts)
   assert [
-      (r['step'], r['train']['loss'], r['eval']['loss'])
-      for r in read_metrics(parts)
+    (r['step'], r['train']['loss'], r['eval']['loss'])
+    for r in read_metrics(parts)
   ] == [
-      (r['step'], r['train']['loss'], r['eval']['loss'])
-      for r in read_metrics(whole)
+    (r['step'], r['train']['loss'], r['eval']['loss'])
+    for r in read_metrics(whole)
   ]
 
 
-@pytest.mark.parametrize('fields, message', [
+@pytest.mark.parametrize(
+  'fields, message',
+  [
     ({'corpus': 'wiki'}, "corpus must be one of wikitext2.*'wiki'"),
     ({'window': 0}, 'window must be >= 1'),
     ({'eval_lengths': (3, 0)}, 'eval_lengths must be >= 1'),
@@ -268,19 +270,23 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_curve(data_dir, tmp_path):
     ({'vocabulary_size': 0}, 'vocabulary_size must be >= 2'),
     ({'head': 'free'}, 'head must be one of'),
     ({'embedding_dropout': 1.5}, 'embedding_dropout must be in'),
-])
+  ],
+)
 def test_settings_that_make_no_sense_are_named(fields, message):
   with pytest.raises(configuration.ConfigurationError, match=message):
     configuration.validate(config_of('quick', **fields))
 
 
-@pytest.mark.parametrize('fields, message', [
+@pytest.mark.parametrize(
+  'fields, message',
+  [
     ({'window': 1000}, 'window=1000'),
     ({'vocabulary_size': 1}, 'at least 2 words'),
     ({'num_sampled': 50}, 'num_sampled must be at most vocab_size, 13'),
-])
+  ],
+)
 def test_what_the_text_cannot_give_is_named(
-    data_dir, tmp_path, fields, message
+  data_dir, tmp_path, fields, message
 ):
   config = short(data_dir, **fields)
   save_config(config, tmp_path)
@@ -324,8 +330,9 @@ def test_a_job_of_two_processes_trains_on_the_same_text_as_one(tmp_path):
     own = [*flags, f'--workdir={tmp_path / name}']
     alone = ['', '', ''] if num_processes == 1 else []
     ended = jobs.run(
-        ['-c', PROGRAM], [[*own, *alone]] * num_processes,
-        devices=2 // num_processes,
+      ['-c', PROGRAM],
+      [[*own, *alone]] * num_processes,
+      devices=2 // num_processes,
     )
     assert [code for code, _ in ended] == [0] * num_processes, ended
     summary = json.loads((tmp_path / name / analysis.SUMMARY).read_text())
@@ -337,10 +344,10 @@ def test_a_job_of_two_processes_trains_on_the_same_text_as_one(tmp_path):
   # Dropout is on: each device draws its own, and there are two in both.
   for mine, other in zip(one, two, strict=True):
     np.testing.assert_allclose(
-        mine['train']['loss'], other['train']['loss'], rtol=1e-5
+      mine['train']['loss'], other['train']['loss'], rtol=1e-5
     )
   for split in ('valid', 'test'):
     assert two_summary['splits'][split]['perplexity'] == pytest.approx(
-        one_summary['splits'][split]['perplexity'], rel=1e-4
+      one_summary['splits'][split]['perplexity'], rel=1e-4
     )
   assert 'perplexity' not in second_said  # The first one tells.

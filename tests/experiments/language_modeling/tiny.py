@@ -9,9 +9,9 @@ from experiments.language_modeling import train
 # Every word is followed by its successor, in lines of eleven.
 WORDS = [f'w{i}' for i in range(11)]
 TEXTS = {
-    'train': (' '.join(WORDS) + '\n') * 60,
-    'valid': (' '.join(WORDS) + '\n') * 5,
-    'test': (' '.join(WORDS[:7]) + ' unheard\n') * 6,
+  'train': (' '.join(WORDS) + '\n') * 60,
+  'valid': (' '.join(WORDS) + '\n') * 5,
+  'test': (' '.join(WORDS[:7]) + ' unheard\n') * 6,
 }
 
 
@@ -22,22 +22,22 @@ def config_of(preset, **fields):
 
 def short(data_dir, **fields):
   config = config_of(
-      'quick',
-      **{
-          'data_dir': str(data_dir),
-          'vocabulary_size': None,
-          'embedding_size': 5,
-          'embedding_dropout': 0.0,
-          'batch_size': 4,
-          'window': 7,
-          'num_steps': 60,
-          'eval_tokens': 37,
-          'eval_lengths': (3, 10, 10_000),
-          'log_every': 20,
-          'eval_every': 20,
-          'checkpoint_every': 20,
-      }
-      | fields,
+    'quick',
+    **{
+      'data_dir': str(data_dir),
+      'vocabulary_size': None,
+      'embedding_size': 5,
+      'embedding_dropout': 0.0,
+      'batch_size': 4,
+      'window': 7,
+      'num_steps': 60,
+      'eval_tokens': 37,
+      'eval_lengths': (3, 10, 10_000),
+      'log_every': 20,
+      'eval_every': 20,
+      'checkpoint_every': 20,
+    }
+    | fields,
   )
   config.core = dataclasses.replace(config.core, head_size=3)
   config.optimizer = dataclasses.replace(config.optimizer, learning_rate=0.02)
@@ -46,5 +46,5 @@ def short(data_dir, **fields):
 
 def save_config(config, workdir):
   configuration.save(
-      workdir, configuration.to_json('language_modeling', 'quick', config)
+    workdir, configuration.to_json('language_modeling', 'quick', config)
   )

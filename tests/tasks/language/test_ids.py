@@ -29,14 +29,14 @@ def vocabulary(style='lines', **kwargs):
 @pytest.mark.parametrize('style', tokens.STYLES)
 @pytest.mark.parametrize('chunk', [2, 3, 1000])
 def test_ids_are_those_of_all_documents_in_order(
-    tmp_path, monkeypatch, style, chunk
+  tmp_path, monkeypatch, style, chunk
 ):
   monkeypatch.setattr(ids_lib, '_CHUNK', chunk)
   v = vocabulary(style, max_size=5)
   path = tmp_path / 'train.ids'
   count = write_ids(path, iter(DOCUMENTS), v, style)
   words = itertools.chain.from_iterable(
-      reference.tokens(document, style) for document in DOCUMENTS
+    reference.tokens(document, style) for document in DOCUMENTS
   )
   expected = [v.ids.get(word, v.unk) for word in words]
   ids = read_ids(path, v)
@@ -51,12 +51,12 @@ def test_small_letters_reach_the_file(tmp_path):
   v = Vocabulary.build(tokens.count(DOCUMENTS, 'words', lower=True))
   write_ids(tmp_path / 'ids', DOCUMENTS, v, 'words', lower=True)
   assert v.decode(read_ids(tmp_path / 'ids', v)) == [
-      *('the', 'ox', 'ran', '<eos>', 'the', 'ox', ',', 'the', 'ass'),
+    *('the', 'ox', 'ran', '<eos>', 'the', 'ox', ',', 'the', 'ass'),
   ]
 
 
 @pytest.mark.parametrize(
-    'size, dtype', [(65_536, np.uint16), (65_537, np.int32)]
+  'size, dtype', [(65_536, np.uint16), (65_537, np.int32)]
 )
 def test_ids_are_as_small_as_the_vocabulary_allows(tmp_path, size, dtype):
   words = ('<eos>', '<unk>', *(f'w{i}' for i in range(2, size)))
@@ -69,7 +69,7 @@ def test_ids_are_as_small_as_the_vocabulary_allows(tmp_path, size, dtype):
 
 
 @pytest.mark.parametrize(
-    'documents, style', [([], 'lines'), (['', ' \n'], 'whitespace')]
+  'documents, style', [([], 'lines'), (['', ' \n'], 'whitespace')]
 )
 def test_an_empty_split_is_named_and_leaves_no_file(tmp_path, documents, style):
   with pytest.raises(ValueError, match='valid.ids: the split is empty. Check'):
@@ -108,13 +108,13 @@ def test_damaged_files_are_named(tmp_path):
   write_ids(path, DOCUMENTS, v, 'lines')
   whole = path.read_bytes()
   for content, message in [
-      (whole[:-1], 'has 533 bytes; its 11 ids take 534. Delete it'),
-      (whole + b'\0\0', 'has 536 bytes; its 11 ids take 534. Delete it'),
-      (b'', "no file of ids.* Got: b''. Delete it"),
-      (bytes(600), 'no file of ids'),
-      (b'the ox\n', "no file of ids.* Got: b'the ox"),
-      (b'[1]' + whole[3:], 'no file of ids'),
-      (whole.replace(b'ids 1', b'ids 9'), 'no file of ids'),
+    (whole[:-1], 'has 533 bytes; its 11 ids take 534. Delete it'),
+    (whole + b'\0\0', 'has 536 bytes; its 11 ids take 534. Delete it'),
+    (b'', "no file of ids.* Got: b''. Delete it"),
+    (bytes(600), 'no file of ids'),
+    (b'the ox\n', "no file of ids.* Got: b'the ox"),
+    (b'[1]' + whole[3:], 'no file of ids'),
+    (whole.replace(b'ids 1', b'ids 9'), 'no file of ids'),
   ]:
     path.write_bytes(content)
     with pytest.raises(ValueError, match=f'train.ids (is )?{message}'):
@@ -128,10 +128,10 @@ def test_the_header_can_be_read_by_people(tmp_path):
     line = file.readline()
   assert len(line) == 512
   assert json.loads(line) == {
-      'format': 'rmc_jax ids 1',
-      'dtype': '<u2',
-      'count': count,
-      'vocabulary': v.digest,
+    'format': 'rmc_jax ids 1',
+    'dtype': '<u2',
+    'count': count,
+    'vocabulary': v.digest,
   }
 
 
@@ -151,8 +151,8 @@ def test_a_long_text_is_not_held_in_memory(tmp_path):
 
 
 @pytest.mark.skipif(
-    not (WIKITEXT / 'train.txt.gz').is_file(),
-    reason='RMC_DATA names no folder that has wikitext-2/*.txt.gz',
+  not (WIKITEXT / 'train.txt.gz').is_file(),
+  reason='RMC_DATA names no folder that has wikitext-2/*.txt.gz',
 )
 def test_wikitext_2_has_the_published_counts(tmp_path):
   def documents(split):

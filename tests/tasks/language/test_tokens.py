@@ -22,8 +22,8 @@ def split(text, style, **kwargs):
 def test_hand_checked_lines():
   text = ' = Homarus = \n\n 0 @.@ 7 <unk>\tlobsters .'
   assert split(text, 'lines') == [
-      *('=', 'Homarus', '=', '<eos>', '<eos>'),
-      *('0', '@.@', '7', '<unk>', 'lobsters', '.', '<eos>'),
+    *('=', 'Homarus', '=', '<eos>', '<eos>'),
+    *('0', '@.@', '7', '<unk>', 'lobsters', '.', '<eos>'),
   ]
   assert split('', 'lines') == ['<eos>']
   assert split('\n', 'lines') == ['<eos>']
@@ -35,29 +35,29 @@ def test_hand_checked_words():
   text = "“Don’t,” she said--1,250.75 of 'em in 1815...\nyes; well-known\n"
   text += ' \n_3rd_!'
   assert split(text, 'words') == [
-      *('“', 'Don’t', ',', '”', 'she', 'said', '--', '1,250.75', 'of', "'"),
-      *('em', 'in', '1815', '...', 'yes', ';', 'well', '-', 'known'),
-      *('<eos>', '_', '3rd', '_', '!'),
+    *('“', 'Don’t', ',', '”', 'she', 'said', '--', '1,250.75', 'of', "'"),
+    *('em', 'in', '1815', '...', 'yes', ';', 'well', '-', 'known'),
+    *('<eos>', '_', '3rd', '_', '!'),
   ]
   assert split('', 'words') == []
   # Each blank line, and none that is not.
   assert split('\n\na\n\n\nb\n', 'words') == [
-      *('<eos>', '<eos>', 'a', '<eos>', '<eos>', 'b'),
+    *('<eos>', '<eos>', 'a', '<eos>', '<eos>', 'b'),
   ]
 
 
 def test_hand_checked_word_lines():
   text = "PARIS (AP)\nIt isn't.\n\n-- 30 --"
   assert split(text, 'word_lines') == [
-      *('PARIS', '(', 'AP', ')', '<eos>', 'It', "isn't", '.', '<eos>'),
-      *('<eos>', '--', '30', '--', '<eos>'),
+    *('PARIS', '(', 'AP', ')', '<eos>', 'It', "isn't", '.', '<eos>'),
+    *('<eos>', '--', '30', '--', '<eos>'),
   ]
   assert split('', 'word_lines') == ['<eos>']
 
 
 def test_hand_checked_whitespace():
   assert split(' anarchism originated\nas  a', 'whitespace') == [
-      *('anarchism', 'originated', 'as', 'a'),
+    *('anarchism', 'originated', 'as', 'a'),
   ]
   assert split('', 'whitespace') == []
 
@@ -131,22 +131,22 @@ def test_an_unknown_style_is_named_before_a_token_is_asked_for():
 
 
 @pytest.mark.skipif(
-    not NOVELS.is_dir(),
-    reason='RMC_DATA names no folder that has gutenberg-sample/',
+  not NOVELS.is_dir(),
+  reason='RMC_DATA names no folder that has gutenberg-sample/',
 )
 def test_novels_have_the_words_that_their_table_says():
   table = {'train': 1_383_931, 'valid': 70_933, 'test': 83_283}
   for split, number in table.items():
     texts = [
-        gzip.decompress(path.read_bytes()).decode()
-        for path in sorted((NOVELS / split).glob('*.gz'))
+      gzip.decompress(path.read_bytes()).decode()
+      for path in sorted((NOVELS / split).glob('*.gz'))
     ]
     assert tokens.count(texts, 'whitespace').total() == number
     # The style for prose cuts words further, leaves nothing out, and marks
     # where a paragraph ends.
     words = tokens.count(texts, 'words')
     assert words[tokens.EOS] == sum(
-        not line.strip() for text in texts for line in text.split('\n')[:-1]
+      not line.strip() for text in texts for line in text.split('\n')[:-1]
     )
     assert words.total() > number
     letters = sum(len(w) * n for w, n in words.items() if w != tokens.EOS)

@@ -58,10 +58,10 @@ def test_decoding_undoes_encoding_but_for_unknown_words():
 def test_digest_changes_with_all_that_ids_depend_on():
   v = Vocabulary(('a', 'b', '<eos>', '<unk>'), (4, 3, 2, 1))
   others = [
-      Vocabulary(('b', 'a', '<eos>', '<unk>'), (4, 3, 2, 1)),
-      Vocabulary(('a', '<eos>', '<unk>'), (4, 3, 2)),
-      Vocabulary(('ab', '<eos>', '<unk>'), (4, 3, 2)),
-      Vocabulary(('a', 'b', '<eos>', '<unk>'), (4, 3, 2, 1), unknown='b'),
+    Vocabulary(('b', 'a', '<eos>', '<unk>'), (4, 3, 2, 1)),
+    Vocabulary(('a', '<eos>', '<unk>'), (4, 3, 2)),
+    Vocabulary(('ab', '<eos>', '<unk>'), (4, 3, 2)),
+    Vocabulary(('a', 'b', '<eos>', '<unk>'), (4, 3, 2, 1), unknown='b'),
   ]
   assert len({v.digest, *(other.digest for other in others)}) == 5
   # But not with the counts, which no id depends on once the order is fixed.
@@ -79,18 +79,18 @@ def test_a_saved_vocabulary_is_loaded_as_it_was(tmp_path):
 
 
 @pytest.mark.parametrize(
-    'content, message',
-    [
-        (b'', "first line should begin with 'rmc_jax vocabulary'. Got: ''"),
-        (b'the 9\n', "first line should .* Got: 'the 9'"),
-        (b'<eos>\t2\nb\n', "line 3: expected a new word.* Got: 'b'"),
-        (b'<eos>\t2\nb\t-1\n', r"line 3: .* Got: 'b\\t-1'"),
-        (b'<eos>\t2\n<eos>\t1\n', 'line 3: expected a new word'),
-        (b'\t2\n', 'line 2: expected a new word'),
-        (b'<unk>\t1\n', "no line for '<eos>'"),
-        (b'<eos>\t1\nb', "line 3: .* Got: 'b'"),
-        (b'b\xe9b\t1\n', r'not UTF-8: byte 26 is 0xe9'),
-    ],
+  'content, message',
+  [
+    (b'', "first line should begin with 'rmc_jax vocabulary'. Got: ''"),
+    (b'the 9\n', "first line should .* Got: 'the 9'"),
+    (b'<eos>\t2\nb\n', "line 3: expected a new word.* Got: 'b'"),
+    (b'<eos>\t2\nb\t-1\n', r"line 3: .* Got: 'b\\t-1'"),
+    (b'<eos>\t2\n<eos>\t1\n', 'line 3: expected a new word'),
+    (b'\t2\n', 'line 2: expected a new word'),
+    (b'<unk>\t1\n', "no line for '<eos>'"),
+    (b'<eos>\t1\nb', "line 3: .* Got: 'b'"),
+    (b'b\xe9b\t1\n', r'not UTF-8: byte 26 is 0xe9'),
+  ],
 )
 def test_a_damaged_file_is_named_with_its_place(tmp_path, content, message):
   path = tmp_path / 'words.txt'

@@ -37,9 +37,9 @@ def test_a_hand_checked_text():
   windows = Windows(np.arange(10), 2, 2)
   assert (windows.num_windows, windows.num_trimmed) == (2, 1)
   for step, inputs, targets in [
-      (0, [[0, 1], [4, 5]], [[1, 2], [5, 6]]),
-      (1, [[2, 3], [6, 7]], [[3, 4], [7, 8]]),
-      (2, [[0, 1], [4, 5]], [[1, 2], [5, 6]]),
+    (0, [[0, 1], [4, 5]], [[1, 2], [5, 6]]),
+    (1, [[2, 3], [6, 7]], [[3, 4], [7, 8]]),
+    (2, [[0, 1], [4, 5]], [[1, 2], [5, 6]]),
   ]:
     batch = windows.batch_at(step)
     np.testing.assert_array_equal(batch['inputs'], inputs)
@@ -50,7 +50,7 @@ def test_a_hand_checked_text():
 def test_an_epoch_has_each_token_once_and_leaves_out_only_the_end(length):
   windows = Windows(IDS[:length], B, T)
   targets = np.concatenate(
-      [windows.batch_at(step)['targets'] for step in range(windows.num_windows)]
+    [windows.batch_at(step)['targets'] for step in range(windows.num_windows)]
   )
   used = length - 1 - windows.num_trimmed
   np.testing.assert_array_equal(np.sort(targets, None), IDS[1 : used + 1])
@@ -62,11 +62,11 @@ def test_a_window_goes_on_where_the_last_one_stopped():
   rows = [windows.batch_at(step) for step in range(W)]
   for before, after in zip(rows, rows[1:], strict=False):
     np.testing.assert_array_equal(
-        before['targets'][:, -1], after['inputs'][:, 0]
+      before['targets'][:, -1], after['inputs'][:, 0]
     )
   # The last window of a row ends where the next row begins.
   np.testing.assert_array_equal(
-      rows[-1]['targets'][:-1, -1], rows[0]['inputs'][1:, 0]
+    rows[-1]['targets'][:-1, -1], rows[0]['inputs'][1:, 0]
   )
 
 
@@ -100,8 +100,8 @@ def test_processes_share_a_batch_without_loss_or_overlap(processes):
   for step in range(windows.num_windows + 1):
     whole = windows.batch_at(step)
     parts = [
-        windows.batch_at(step, slice(p * share, (p + 1) * share))
-        for p in range(processes)
+      windows.batch_at(step, slice(p * share, (p + 1) * share))
+      for p in range(processes)
     ]
     assert [len(part['reset']) for part in parts] == [share] * processes
     for name in ('inputs', 'targets', 'reset'):
@@ -110,7 +110,7 @@ def test_processes_share_a_batch_without_loss_or_overlap(processes):
 
 
 @pytest.mark.parametrize(
-    'rows', [slice(0, 4), slice(3, 6), slice(2, 2), slice(0, 3, 2)]
+  'rows', [slice(0, 4), slice(3, 6), slice(2, 2), slice(0, 3, 2)]
 )
 def test_rows_that_a_batch_has_not_are_refused(rows):
   with pytest.raises(ValueError, match='slice of the 3 rows .* Got: slice'):
@@ -140,17 +140,19 @@ def test_evaluation_meets_each_token_once_whatever_the_window(window):
   batches = list(continuous(ids, window, EOS))
   assert len(batches) == -(-12 // window)
   for name, dtype in [
-      ('inputs', np.int32), ('targets', np.int32), ('mask', bool)
+    ('inputs', np.int32),
+    ('targets', np.int32),
+    ('mask', bool),
   ]:
     assert {batch[name].shape for batch in batches} == {(1, window)}
     assert {batch[name].dtype for batch in batches} == {np.dtype(dtype)}
   joined = {
-      name: np.concatenate([batch[name][0] for batch in batches])
-      for name in ('inputs', 'targets', 'mask')
+    name: np.concatenate([batch[name][0] for batch in batches])
+    for name in ('inputs', 'targets', 'mask')
   }
   np.testing.assert_array_equal(joined['targets'][joined['mask']], ids)
   np.testing.assert_array_equal(
-      joined['inputs'][joined['mask']], [EOS, *ids[:-1]]
+    joined['inputs'][joined['mask']], [EOS, *ids[:-1]]
   )
   # What fills up the last window lies behind the text.
   np.testing.assert_array_equal(np.flatnonzero(joined['mask']), range(12))
@@ -165,9 +167,9 @@ def test_a_text_too_short_is_named_with_what_would_do(tmp_path):
   ids = read_ids(tmp_path / 'valid.ids', v)
   for batch_size, window in [(1, 7), (7, 1), (2, 4)]:
     with pytest.raises(
-        ValueError,
-        match=f'valid.ids has 7 tokens, but batch_size={batch_size} rows of '
-        f'window={window} need {batch_size * window + 1}. .* at most 6.',
+      ValueError,
+      match=f'valid.ids has 7 tokens, but batch_size={batch_size} rows of '
+      f'window={window} need {batch_size * window + 1}. .* at most 6.',
     ):
       Windows(ids, batch_size, window)
   assert Windows(ids, 2, 3).num_windows == 1
@@ -176,8 +178,10 @@ def test_a_text_too_short_is_named_with_what_would_do(tmp_path):
 def test_bad_sizes_and_texts_are_named():
   with pytest.raises(ValueError, match='batch_size must be at least 1, got 0'):
     Windows(IDS, 0, T)
-  for make in (lambda ids, window: Windows(ids, B, window),
-               lambda ids, window: continuous(ids, window, EOS)):
+  for make in (
+    lambda ids, window: Windows(ids, B, window),
+    lambda ids, window: continuous(ids, window, EOS),
+  ):
     with pytest.raises(ValueError, match='window must be at least 1, got 0'):
       make(IDS, 0)
     with pytest.raises(ValueError, match=r'text must be one row .* \(0,\)'):

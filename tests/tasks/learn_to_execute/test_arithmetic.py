@@ -20,8 +20,8 @@ VALUES += tuple(-value for value in VALUES[1:])
 def limbs(values, n=LIMBS):
   """Python integers as [values, n], by division of their complements."""
   rows = [
-      [value % 10_000**n // 10_000**i % 10_000 for i in range(n)]
-      for value in values
+    [value % 10_000**n // 10_000**i % 10_000 for i in range(n)]
+    for value in values
   ]
   return jnp.array(rows, jnp.int32)
 
@@ -29,8 +29,8 @@ def limbs(values, n=LIMBS):
 def integers(rows):
   n = rows.shape[1]
   values = [
-      sum(limb * 10_000**i for i, limb in enumerate(row))
-      for row in np.asarray(rows).tolist()
+    sum(limb * 10_000**i for i, limb in enumerate(row))
+    for row in np.asarray(rows).tolist()
   ]
   return [v - 10_000**n if 2 * v >= 10_000**n else v for v in values]
 
@@ -62,11 +62,11 @@ def test_multiply_add_is_exact(small):
   # A small factor and one of several limbs are told apart by their values.
   factors = range(-9, 10) if small else OPERANDS
   cases = [
-      (value, factor, count, other)
-      for value in VALUES
-      for factor in factors
-      for count in (-9, -1, 0, 1, 9)
-      for other in OPERANDS
+    (value, factor, count, other)
+    for value in VALUES
+    for factor in factors
+    for count in (-9, -1, 0, 1, 9)
+    for other in OPERANDS
   ]
   value, factor, count, other = zip(*cases, strict=True)
   if small:
@@ -74,7 +74,7 @@ def test_multiply_add_is_exact(small):
   else:
     factors = limbs(factor, 2)
   result = jax.jit(jax.vmap(arithmetic.multiply_add))(
-      limbs(value), factors, jnp.array(count), limbs(other, 2)
+    limbs(value), factors, jnp.array(count), limbs(other, 2)
   )
   assert result.min() >= 0
   assert result.max() < 10_000
@@ -87,10 +87,10 @@ def test_the_longest_factor_there_is_does_not_overflow():
   m = arithmetic.MAX_FACTOR_LIMBS
   nines = 10_000**m - 1
   result = arithmetic.multiply_add(
-      limbs([nines], 2 * m + 1)[0],
-      limbs([nines], m)[0],
-      jnp.int32(9),
-      limbs([nines], m)[0],
+    limbs([nines], 2 * m + 1)[0],
+    limbs([nines], m)[0],
+    jnp.int32(9),
+    limbs([nines], m)[0],
   )
   assert integers(result[None]) == [nines * nines + 9 * nines]
   # The constant is the most: 22 products of 9999 squared pass 2^31.
@@ -109,14 +109,14 @@ def test_less_is_signed_and_exact():
 def test_last_digits_are_those_of_the_remainder(max_digits):
   values = (*VALUES, LARGEST, 10, 500, 100_000)
   write = jax.jit(
-      jax.vmap(arithmetic.last_digits, in_axes=(0, None, None)),
-      static_argnums=2,
+    jax.vmap(arithmetic.last_digits, in_axes=(0, None, None)),
+    static_argnums=2,
   )
   for num_digits in range(1, max_digits + 1):
     digits, counts = write(limbs(values), num_digits, max_digits)
     assert digits.shape == (len(values), max_digits)
     for row, count, value in zip(
-        digits.tolist(), counts.tolist(), values, strict=True
+      digits.tolist(), counts.tolist(), values, strict=True
     ):
       expected = str(value % 10**num_digits)
       assert ''.join(map(str, row[:count])) == expected

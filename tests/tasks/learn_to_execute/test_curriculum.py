@@ -148,12 +148,12 @@ def test_pending_sums_averaged_over_devices_give_the_global_decision():
     state = NAIVE.initial_state()
     for step in range(WINDOW):
       seen = [
-          NAIVE.observe(NAIVE.advance(state), loss * weight, weight)
-          for loss, weight in zip(losses[:, step], weights, strict=True)
+        NAIVE.observe(NAIVE.advance(state), loss * weight, weight)
+        for loss, weight in zip(losses[:, step], weights, strict=True)
       ]
       state = jax.tree.map(lambda a, b: (a + b) / 2, *seen)
       state = jax.tree.map(
-          lambda leaf, like: leaf.astype(like.dtype), state, seen[0]
+        lambda leaf, like: leaf.astype(like.dtype), state, seen[0]
       )
     assert NAIVE.advance(state).level.length == expected
 
@@ -177,13 +177,13 @@ def test_in_training_all_devices_hold_the_level_of_the_whole_batch(num_devices):
   devices = jax.devices()[:num_devices]
   optimizer = optax.sgd(0.0)
   update = make_update(
-      loss_fn, optimizer, global_batch_size=batch, devices=devices
+    loss_fn, optimizer, global_batch_size=batch, devices=devices
   )
   state = parallel.place_state(
-      create_state(
-          jnp.ones(()), NAIVE.initial_state(), optimizer, jax.random.key(0)
-      ),
-      devices,
+    create_state(
+      jnp.ones(()), NAIVE.initial_state(), optimizer, jax.random.key(0)
+    ),
+    devices,
   )
   seen = []
   for loss, weight in zip(losses, weights, strict=True):
@@ -199,14 +199,17 @@ def test_in_training_all_devices_hold_the_level_of_the_whole_batch(num_devices):
   assert seen[-1][0] > 2
 
 
-@pytest.mark.parametrize('name, level, most', [
+@pytest.mark.parametrize(
+  'name, level, most',
+  [
     ('baseline', (1, 1), (5, 3)),
     ('mix', (1, 1), (5, 3)),
     ('naive', (2, 1), (2, 1)),
     ('naive', (5, 2), (5, 2)),
     ('combine', (4, 1), (4, 1)),
     ('combine', (5, 3), (5, 3)),
-])
+  ],
+)
 def test_samples_are_drawn_as_the_name_says(name, level, most):
   curriculum = dataclasses.replace(NAIVE, name=name)
   state = curriculum.initial_state()
@@ -215,7 +218,7 @@ def test_samples_are_drawn_as_the_name_says(name, level, most):
   keys = jax.random.split(jax.random.key(0), SAMPLES)
   drawn = jax.jit(jax.vmap(curriculum.level, (None, 0)))(state, keys)
   assert all(
-      leaf.shape == (SAMPLES,) and leaf.dtype == jnp.int32 for leaf in drawn
+    leaf.shape == (SAMPLES,) and leaf.dtype == jnp.int32 for leaf in drawn
   )
   if name in ('baseline', 'naive'):
     np.testing.assert_array_equal(drawn.length, most[0])
@@ -235,7 +238,7 @@ def test_length_and_nesting_know_nothing_of_each_other():
   curriculum = Curriculum('mix', 4, 4)
   keys = jax.random.split(jax.random.key(0), SAMPLES)
   drawn = jax.vmap(curriculum.level, (None, 0))(
-      curriculum.initial_state(), keys
+    curriculum.initial_state(), keys
   )
   assert abs(np.corrcoef(*drawn)[0, 1]) < 5 / np.sqrt(SAMPLES)
 
@@ -254,21 +257,24 @@ def test_the_state_keeps_its_types():
   state = NAIVE.initial_state()
   after = NAIVE.advance(NAIVE.observe(state, jnp.bfloat16(2.0), jnp.int32(1)))
   for new, old in zip(
-      jax.tree.leaves(after), jax.tree.leaves(state), strict=True
+    jax.tree.leaves(after), jax.tree.leaves(state), strict=True
   ):
     assert (new.dtype, new.shape) == (old.dtype, old.shape)
     assert not new.weak_type
     assert not old.weak_type
 
 
-@pytest.mark.parametrize('fields, message', [
+@pytest.mark.parametrize(
+  'fields, message',
+  [
     ({'name': 'blend'}, "curriculum must be one of .*'combine'.* 'blend'"),
     ({'max_length': 0}, 'max_length must be at least 1. Got: 0'),
     ({'max_nesting': -2}, 'max_nesting must be at least 1. Got: -2'),
     ({'window': 1}, 'window must be at least 2, .* Got: 1'),
     ({'threshold': float('nan')}, 'threshold must be a finite number. .* nan'),
     ({'threshold': 'low'}, "threshold must be a finite number. .* 'low'"),
-])
+  ],
+)
 def test_what_a_curriculum_refuses_is_said(fields, message):
   with pytest.raises(ValueError, match=message):
     dataclasses.replace(NAIVE, **fields)

@@ -78,10 +78,10 @@ Wholly right: 0 of 3 answers (0.0%). Right: 4 of 9 characters (44.4%)."""
 
 def test_programs_with_predictions():
   examples = batch(
-      PAPER,
-      (LOOP, '234056'),
-      (SUBTRACTION, '890970'),
-      ('x = 4 + (1 + 3)\nprint(x % 10**length)', '8'),
+    PAPER,
+    (LOOP, '234056'),
+    (SUBTRACTION, '890970'),
+    ('x = 4 + (1 + 3)\nprint(x % 10**length)', '8'),
   )
   # What comes after the last token of an answer, here x9, does not count.
   predictions = ids(PAPER, ['234156', '890970', '8x9'], PAPER.target_steps)
@@ -99,49 +99,58 @@ def test_without_predictions():
   examples = batch(AUTHORS, ('12+34', '46'), ('12*(34-35)', '988'))
   # The task has no program like the second; the interpreter does not mind.
   assert describe(AUTHORS, examples).split('\n') == [
-      'Task program: 2 of 2 examples.',
-      '',
-      '1.',
-      'program     12+34',
-      'answer      46',
-      '',
-      '2.',
-      'program     12*(34-35)',
-      'answer      988',
+    'Task program: 2 of 2 examples.',
+    '',
+    '1.',
+    'program     12+34',
+    'answer      46',
+    '',
+    '2.',
+    'program     12*(34-35)',
+    'answer      988',
   ]
 
 
 def test_a_predicted_line_break_ends_no_line():
   examples = batch(PAPER, ('x = 4 + 3\nprint(x % 10**length)', '7'))
   text = describe(PAPER, examples, ids(PAPER, ['\n'], PAPER.target_steps))
-  assert r"""
+  assert (
+    r"""
 prediction  \n
             ^^
             1 of 1 character wrong.
-""" in text
+"""
+    in text
+  )
 
 
 def test_words_are_counted_as_tokens():
   task = Task('addition', 2, 1, tokens='words')
   examples = batch(task, ('12+34', '46'), ('50+60', '110'))
   text = describe(task, examples, ids(task, ['45', '110'], 1))
-  assert """
+  assert (
+    """
 answer      46
 prediction  45
             ^^
             1 of 1 token wrong.
-""" in text
+"""
+    in text
+  )
   assert text.endswith(
-      'Wholly right: 1 of 2 answers (50.0%). Right: 1 of 2 tokens (50.0%).'
+    'Wholly right: 1 of 2 answers (50.0%). Right: 1 of 2 tokens (50.0%).'
   )
 
 
-@pytest.mark.parametrize('program, answer, complaint', [
+@pytest.mark.parametrize(
+  'program, answer, complaint',
+  [
     ('12+34', '45', 'its program gives 46.'),
     ('12-34', '78', 'its program gives 978.'),  # modulo 10^3, not 10^2
     ('-', '0', "This is no program: at position 0, after '', expected"),
     ('12+', '12', 'This is no program: at position 3'),
-])
+  ],
+)
 def test_a_wrong_sample_is_called_that(program, answer, complaint):
   text = describe(AUTHORS, batch(AUTHORS, (program, answer)))
   assert f'\n            The sample itself is wrong: {complaint}' in text
@@ -152,7 +161,7 @@ def test_samples_of_all_levels_are_never_called_wrong(task):
   nesting = 1 + np.arange(60) % task.max_nesting
   level = Level(1 + np.arange(60) % task.max_length, nesting)
   examples = jax.jit(jax.vmap(lambda key, level: sample(key, task, level)))(
-      jax.random.split(jax.random.key(0), 60), level
+    jax.random.split(jax.random.key(0), 60), level
   )
   text = describe(task, examples, examples.targets, limit=60)
   assert text.count('Right.') == 60
@@ -191,8 +200,8 @@ def batch(task, *pairs):
     return np.array([len(task.vocabulary.encode(text)) for text in texts])
 
   return Example(
-      ids(task, programs, max(lengths(programs)) + 3),
-      lengths(programs),
-      ids(task, answers, task.target_steps),
-      lengths(answers),
+    ids(task, programs, max(lengths(programs)) + 3),
+    lengths(programs),
+    ids(task, answers, task.target_steps),
+    lengths(answers),
   )

@@ -43,17 +43,22 @@ def test_examples_of_the_paper(name):
   assert (str(value % 10**length) == answer) == (modulus == 'both')
 
 
-@pytest.mark.parametrize('program, value, answer', [
+@pytest.mark.parametrize(
+  'program, value, answer',
+  [
     ('(81890+26992)+25059', 133941, '133941'),
     ('(x=19218for[6]x+=25909)if55278<55597else33318', 174672, '174672'),
     ('(44198-86707)-66521', -109030, '890970'),
-])
+  ],
+)
 def test_examples_of_the_authors_code(program, value, answer):
   assert interpreter.run(program) == value
   assert interpreter.answer(program, 5) == answer
 
 
-@pytest.mark.parametrize('program, value', [
+@pytest.mark.parametrize(
+  'program, value',
+  [
     ('7', 7),
     ('0', 0),
     ('3+4', 7),
@@ -68,7 +73,8 @@ def test_examples_of_the_authors_code(program, value, answer):
     ('x=5for[1]x+=(0-2)', 3),
     ('x=(x=1for[2]x+=10)for[3]x+=(x=100for[4]x+=1000)', 21 + 3 * 4100),
     ('((99999*99999)*99999)*99999', 99999**4),
-])
+  ],
+)
 def test_hand_checked_values(program, value):
   assert interpreter.run(program) == value
 
@@ -108,7 +114,9 @@ def test_answers_have_the_digits_of_the_modulus():
     interpreter.answer('1+1', 0)
 
 
-@pytest.mark.parametrize('program, position, expected, found', [
+@pytest.mark.parametrize(
+  'program, position, expected, found',
+  [
     ('', 0, "a number or '('", 'the end'),
     ('12+', 3, "a number or '('", 'the end'),
     ('12+else', 3, "a number or '('", 'else'),
@@ -141,9 +149,10 @@ def test_answers_have_the_digits_of_the_modulus():
     ('x=(\nx=1\nfor[2])', 3, r"'\n  '", r'\nx=1\nfor[2])'),
     ('x=((\n  x=1)', 4, r"'\n    '", r'\n  x=1)'),
     ('x=(\n  x=1)', 9, r"'\n  '", ')'),
-])
+  ],
+)
 def test_an_error_says_where_and_what_was_expected(
-    program, position, expected, found
+  program, position, expected, found
 ):
   with pytest.raises(ValueError) as error:
     interpreter.run(program)
@@ -157,8 +166,8 @@ def test_an_error_shows_the_text_around_it():
   with pytest.raises(ValueError) as error:
     interpreter.run('(1234567890+1234567890)+[234567890123456789012345')
   assert str(error.value) == (
-      "This is no program: at position 24, after '4567890+1234567890)+', "
-      "expected a number or '(', found '[2345678901234567890'."
+    "This is no program: at position 24, after '4567890+1234567890)+', "
+    "expected a number or '(', found '[2345678901234567890'."
   )
 
 
@@ -169,8 +178,8 @@ def random_tree(rng, nesting):
     return number, number
   kind = rng.choice('+-*<>l')
   operands = [
-      random_tree(rng, nesting - 1 if i == 0 else rng.randint(0, nesting - 1))
-      for i in range(4 if kind in '<>' else 2)
+    random_tree(rng, nesting - 1 if i == 0 else rng.randint(0, nesting - 1))
+    for i in range(4 if kind in '<>' else 2)
   ]
   rng.shuffle(operands)
   trees, values = zip(*operands, strict=True)
@@ -178,11 +187,11 @@ def random_tree(rng, nesting):
     turns = rng.randint(1, 9)
     return (kind, *trees, turns), values[0] + turns * values[1]
   return (kind, *trees), {
-      '+': lambda a, b: a + b,
-      '-': lambda a, b: a - b,
-      '*': lambda a, b: a * b,
-      '<': lambda a, b, c, d: a if b < c else d,
-      '>': lambda a, b, c, d: a if b > c else d,
+    '+': lambda a, b: a + b,
+    '-': lambda a, b: a - b,
+    '*': lambda a, b: a * b,
+    '<': lambda a, b, c, d: a if b < c else d,
+    '>': lambda a, b, c, d: a if b > c else d,
   }[kind](*values)
 
 
@@ -209,11 +218,13 @@ def paper_text(tree, blank=lambda: ' '):
 
   def loop(tree, depth):
     _, a, b, turns = tree
-    return ('\n' + '  ' * depth).join([
+    return ('\n' + '  ' * depth).join(
+      [
         f'x{spaced("=")}{operand(a, depth + 1)}',
         f'for[{turns}]',
         f'  x{spaced("+=")}{operand(b, depth + 1)}',
-    ])
+      ]
+    )
 
   def operand(tree, depth):
     if not isinstance(tree, tuple):

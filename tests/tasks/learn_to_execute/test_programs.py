@@ -23,9 +23,9 @@ def fill(text, leaves, sign, digit):
 def test_parts_make_the_programs_of_the_reference(grammar):
   # Every nest of two operations and every operand that the inner one can be.
   places = [
-      (name, position)
-      for name in NAMES
-      for position in range(programs.positions(name, grammar))
+    (name, position)
+    for name in NAMES
+    for position in range(programs.positions(name, grammar))
   ]
   assert len(places) == (5 if grammar == 'authors' else 12)
   for (outer, where), inner in itertools.product(places, NAMES):
@@ -54,17 +54,23 @@ def test_letters_are_those_of_the_order(grammar):
 def test_the_worked_layouts():
   """The samples of figure 6, as far as the figure keeps to one layout."""
   loop = ['for', 76957, 62117, 7]
-  assert reference.show(['for', loop, 90285, 8], 'paper') == """x = (
+  assert (
+    reference.show(['for', loop, 90285, 8], 'paper')
+    == """x = (
   x = 76957
   for[7]
     x += 62117)
 for[8]
   x += 90285
 print(x % 10**length)"""
-  assert programs.template('for', 'paper', 1) == """(
+  )
+  assert (
+    programs.template('for', 'paper', 1)
+    == """(
   x = A
   for[K]
     x += B)"""
+  )
   assert programs.template('if', 'paper', 2) == '(A if B ? C else D)'
   assert programs.template('if', 'authors', 2) == '(AifB?CelseD)'
   assert programs.template('for', 'authors', 0) == 'x=Afor[K]x+=B'
@@ -72,8 +78,8 @@ print(x % 10**length)"""
   sum_ = ['add', ['if', 411, 918, 314, 680, '>'], 321]
   tree = ['if', 221, sum_, 778, 652, '<']
   assert reference.show(tree, 'paper') == (
-      'x = 221 if ((411 if 918 > 314 else 680) + 321) < 778 else 652\n'
-      'print(x % 10**length)'
+    'x = 221 if ((411 if 918 > 314 else 680) + 321) < 778 else 652\n'
+    'print(x % 10**length)'
   )
   assert reference.answer(tree, 3) == '221'
 

@@ -20,10 +20,10 @@ from rmc_jax.tasks.learn_to_execute.sample import write
 from tests.reference import learn_to_execute as reference
 
 PROGRAMS = [
-    Task(name, 2 if tokens == 'words' else 5, 3, grammar, tokens)
-    for name in OPERATIONS
-    for grammar in ('authors', 'paper')
-    for tokens in ('characters', 'words')
+  Task(name, 2 if tokens == 'words' else 5, 3, grammar, tokens)
+  for name in OPERATIONS
+  for grammar in ('authors', 'paper')
+  for tokens in ('characters', 'words')
 ]
 EXAMPLES = 2000
 
@@ -34,13 +34,13 @@ def draw(task, num_examples=EXAMPLES, level=None):
   if level is None:
     rng = np.random.default_rng(0)
     level = Level(
-        jnp.array(rng.integers(1, task.max_length + 1, num_examples)),
-        jnp.array(rng.integers(1, task.max_nesting + 1, num_examples)),
+      jnp.array(rng.integers(1, task.max_length + 1, num_examples)),
+      jnp.array(rng.integers(1, task.max_nesting + 1, num_examples)),
     )
   else:
     level = Level(*(jnp.full(num_examples, value) for value in level))
   examples = jax.jit(jax.vmap(lambda key, level: sample(key, task, level)))(
-      keys, level
+    keys, level
   )
   return examples, level
 
@@ -53,13 +53,13 @@ def texts(task, ids, lengths):
   assert (ids[behind] == task.vocabulary.pad).all()
   assert (ids[~behind] != task.vocabulary.pad).all()
   return [
-      task.vocabulary.decode(row[:length])
-      for row, length in zip(ids, lengths, strict=True)
+    task.vocabulary.decode(row[:length])
+    for row, length in zip(ids, lengths, strict=True)
   ]
 
 
 @pytest.mark.parametrize(
-    'task', PROGRAMS, ids=lambda x: f'{x.name}-{x.grammar}-{x.tokens}'
+  'task', PROGRAMS, ids=lambda x: f'{x.name}-{x.grammar}-{x.tokens}'
 )
 def test_programs_come_to_their_answers(task):
   examples, levels = draw(task)
@@ -68,7 +68,7 @@ def test_programs_come_to_their_answers(task):
   inputs = texts(task, examples.inputs, examples.input_length)
   targets = texts(task, examples.targets, examples.target_length)
   for text, target, length, nesting in zip(
-      inputs, targets, *map(np.asarray, levels), strict=True
+    inputs, targets, *map(np.asarray, levels), strict=True
   ):
     tree = reference.parse(text)
     assert reference.show(tree, task.grammar) == text
@@ -89,7 +89,7 @@ def test_memorization(name):
   targets = texts(task, examples.targets, examples.target_length)
   assert {len(text) for text in inputs} == set(range(1, 8))
   for text, target, length in zip(
-      inputs, targets, np.asarray(levels.length), strict=True
+    inputs, targets, np.asarray(levels.length), strict=True
   ):
     assert len(text) == length
     assert text[0] != '0'
@@ -116,19 +116,19 @@ def test_programs_of_nines(grammar):
   """Every nest of three operations, at their largest and most negative."""
   task = Task('program', 6, 3, grammar)
   links = [
-      (index, position, sign)
-      for index, name in enumerate(task.operations)
-      for position in range(
-          1 if grammar == 'authors' else reference.OPERANDS[name]
-      )
-      for sign in ((0, 1) if name == 'if' else (0,))
+    (index, position, sign)
+    for index, name in enumerate(task.operations)
+    for position in range(
+      1 if grammar == 'authors' else reference.OPERANDS[name]
+    )
+    for sign in ((0, 1) if name == 'if' else (0,))
   ]
   nests = np.array(list(itertools.product(links, repeat=3)))  # [P, 3, 3]
   num = len(nests)
   programs = Program(
-      *jnp.array(np.moveaxis(nests, 2, 0)),
-      repeats=jnp.full((num, 3), 9),
-      integers=jnp.full((num, 3 * 3 + 1, 6), 9),
+    *jnp.array(np.moveaxis(nests, 2, 0)),
+    repeats=jnp.full((num, 3), 9),
+    integers=jnp.full((num, 3 * 3 + 1, 6), 9),
   )
   level = Level(6, 3)
   ids, lengths = jax.jit(jax.vmap(lambda p: write(p, task, level)))(programs)
@@ -151,38 +151,39 @@ def test_programs_are_distributed_as_the_reference_s(grammar):
   task = Task('program', length, nesting, grammar)
   examples, _ = draw(task, num, Level(length, nesting))
   ours = [
-      reference.parse(text)
-      for text in texts(task, examples.inputs, examples.input_length)
+    reference.parse(text)
+    for text in texts(task, examples.inputs, examples.input_length)
   ]
   rng = random.Random(0)
   theirs = [
-      reference.generate(rng, task.operations, length, nesting, grammar)
-      for _ in range(num)
+    reference.generate(rng, task.operations, length, nesting, grammar)
+    for _ in range(num)
   ]
   views = {
-      'operations, and where the inner one is': lambda tree: [
-          tuple(link[:2] for link in reference.chain(tree))
-      ],
-      'signs and turns, with where they are': lambda tree: [
-          (depth, *link)
-          for depth, link in enumerate(reference.chain(tree))
-          if link[2]
-      ],
-      'each operand of each operation': lambda tree: [
-          (tree[0], place, operand // 10)
-          for place, operand in enumerate(tree[1:5])
-          if isinstance(operand, int) and operand >= 10
-      ],
-      'units': lambda tree: [x % 10 for x in reference.integers(tree)],
-      'answers': lambda tree: [
-          len(reference.answer(tree, length)), reference.value(tree) < 0
-      ],
+    'operations, and where the inner one is': lambda tree: [
+      tuple(link[:2] for link in reference.chain(tree))
+    ],
+    'signs and turns, with where they are': lambda tree: [
+      (depth, *link)
+      for depth, link in enumerate(reference.chain(tree))
+      if link[2]
+    ],
+    'each operand of each operation': lambda tree: [
+      (tree[0], place, operand // 10)
+      for place, operand in enumerate(tree[1:5])
+      if isinstance(operand, int) and operand >= 10
+    ],
+    'units': lambda tree: [x % 10 for x in reference.integers(tree)],
+    'answers': lambda tree: [
+      len(reference.answer(tree, length)),
+      reference.value(tree) < 0,
+    ],
   }
   for name, view in views.items():
     assert_same_distribution(
-        collections.Counter(x for tree in ours for x in view(tree)),
-        collections.Counter(x for tree in theirs for x in view(tree)),
-        name,
+      collections.Counter(x for tree in ours for x in view(tree)),
+      collections.Counter(x for tree in theirs for x in view(tree)),
+      name,
     )
 
 
@@ -191,10 +192,9 @@ def assert_same_distribution(a, b, name):
   kinds = set(a) | set(b)
   total_a, total_b = sum(a.values()), sum(b.values())
   statistic = sum(
-      (a[x] * (total_b / total_a) ** 0.5 - b[x] * (total_a / total_b) ** 0.5)
-      ** 2
-      / (a[x] + b[x])
-      for x in kinds
+    (a[x] * (total_b / total_a) ** 0.5 - b[x] * (total_a / total_b) ** 0.5) ** 2
+    / (a[x] + b[x])
+    for x in kinds
   )
   freedom = len(kinds) - 1
   assert freedom > 0
@@ -233,9 +233,7 @@ def test_an_example_depends_on_its_key_and_level_alone():
       np.testing.assert_array_equal(x, z[index // 2, index % 2])
   assert len({tuple(row) for row in np.asarray(batch.inputs).tolist()}) == 8
   traced = jax.jit(lambda key, level: sample(key, task, level))
-  for x, y in zip(
-      traced(keys[0], Level(3, 2)), single(keys[0]), strict=True
-  ):
+  for x, y in zip(traced(keys[0], Level(3, 2)), single(keys[0]), strict=True):
     np.testing.assert_array_equal(x, y)
 
 

@@ -12,11 +12,11 @@ from tests.reference import learn_to_execute as reference
 
 def test_the_operations_of_the_authors_tasks():
   assert {name: set(names) for name, names in OPERATIONS.items()} == {
-      'addition': {'add'},
-      'algebra': {'add', 'subtract', 'multiply'},
-      'control': {'if', 'for'},
-      'algebra_control': {'add', 'subtract', 'if'},
-      'program': {'add', 'subtract', 'multiply', 'if', 'for'},
+    'addition': {'add'},
+    'algebra': {'add', 'subtract', 'multiply'},
+    'control': {'if', 'for'},
+    'algebra_control': {'add', 'subtract', 'if'},
+    'program': {'add', 'subtract', 'multiply', 'if', 'for'},
   }
 
 
@@ -29,8 +29,8 @@ def test_steps_are_those_of_the_longest(name, grammar, tokens):
   for nesting in (1, 2, 3):
     task = Task(name, length, nesting, grammar, tokens)
     trees = [
-        reference.generate(rng, OPERATIONS[name], length, nesting, grammar)
-        for _ in range(1000)  # of 5^3 nests of three operations at most
+      reference.generate(rng, OPERATIONS[name], length, nesting, grammar)
+      for _ in range(1000)  # of 5^3 nests of three operations at most
     ]
     texts = [reference.show(tree, grammar) for tree in trees]
     answers = [reference.answer(tree, length) for tree in trees]
@@ -59,9 +59,7 @@ def test_no_value_is_further_from_zero_than_the_largest(name):
     task = Task(name, length, nesting, 'paper')
     values = []
     for _ in range(3000):
-      tree = reference.generate(
-          rng, OPERATIONS[name], length, nesting, 'paper'
-      )
+      tree = reference.generate(rng, OPERATIONS[name], length, nesting, 'paper')
       while isinstance(tree, list):  # what is inside counts as well
         values.append(abs(reference.value(tree)))
         tree = next((x for x in tree if isinstance(x, list)), 0)
@@ -83,28 +81,28 @@ def test_words_hold_all_answers_and_no_more():
 
 
 @pytest.mark.parametrize(
-    'settings, message',
-    [
-        ({'name': 'division'}, "task must be one of .*'double'.* 'division'"),
-        ({'grammar': 'basic'}, "grammar must be one of .* Got: 'basic'"),
-        ({'tokens': 'bytes'}, "tokens must be one of .* Got: 'bytes'"),
-        ({'max_length': 0}, 'max_length must be .* at least 1. Got: 0'),
-        ({'max_length': 2.0}, 'max_length must be an integer .* Got: 2.0'),
-        ({'max_nesting': 0}, 'max_nesting must be .* at least 1. Got: 0'),
-        ({'name': 'copy', 'max_nesting': 2}, "'copy' memor.* max_nesting=2"),
-        ({'name': 'copy', 'grammar': 'paper'}, "'copy' memor.*='paper'"),
-        ({'name': 'program', 'max_length': 85}, 'most 84 .* 32 bits.* Got: 85'),
-        ({'num_integers': 100}, "needs tokens='words'. Got: .*=100"),
-        (
-            {'tokens': 'words', 'max_length': 4, 'num_integers': 10_000},
-            'num_integers must be at least 19999, .* Got: 10000',
-        ),
-        (
-            {'name': 'algebra', 'tokens': 'words', 'max_length': 7},
-            'answers below 100000000; 10000000 integers are the most',
-        ),
-        ({'name': 'reverse', 'tokens': 'words'}, "'reverse' may begin with 0"),
-    ],
+  'settings, message',
+  [
+    ({'name': 'division'}, "task must be one of .*'double'.* 'division'"),
+    ({'grammar': 'basic'}, "grammar must be one of .* Got: 'basic'"),
+    ({'tokens': 'bytes'}, "tokens must be one of .* Got: 'bytes'"),
+    ({'max_length': 0}, 'max_length must be .* at least 1. Got: 0'),
+    ({'max_length': 2.0}, 'max_length must be an integer .* Got: 2.0'),
+    ({'max_nesting': 0}, 'max_nesting must be .* at least 1. Got: 0'),
+    ({'name': 'copy', 'max_nesting': 2}, "'copy' memor.* max_nesting=2"),
+    ({'name': 'copy', 'grammar': 'paper'}, "'copy' memor.*='paper'"),
+    ({'name': 'program', 'max_length': 85}, 'most 84 .* 32 bits.* Got: 85'),
+    ({'num_integers': 100}, "needs tokens='words'. Got: .*=100"),
+    (
+      {'tokens': 'words', 'max_length': 4, 'num_integers': 10_000},
+      'num_integers must be at least 19999, .* Got: 10000',
+    ),
+    (
+      {'name': 'algebra', 'tokens': 'words', 'max_length': 7},
+      'answers below 100000000; 10000000 integers are the most',
+    ),
+    ({'name': 'reverse', 'tokens': 'words'}, "'reverse' may begin with 0"),
+  ],
 )
 def test_bad_settings_say_what_is_allowed(settings, message):
   with pytest.raises(ValueError, match=message):

@@ -41,7 +41,7 @@ def test_tokens_differ_from_one_another(grammar):
 
 
 @pytest.mark.parametrize(
-    'text, grammar', [(AUTHORS, 'authors'), (PAPER, 'paper')]
+  'text, grammar', [(AUTHORS, 'authors'), (PAPER, 'paper')]
 )
 def test_decoding_undoes_encoding(text, grammar):
   for v in (vocabulary.characters(grammar), vocabulary.words(grammar, 400)):
@@ -55,11 +55,11 @@ def test_a_word_is_one_token():
     return [v.tokens[index] for index in v.encode(text)]
 
   assert split(AUTHORS, 'authors') == [
-      *('x', '=', '(', '12', 'if', '34', '<', '56', 'else', '7', ')', 'for'),
-      *('[', '8', ']', 'x', '+', '=', '90'),
+    *('x', '=', '(', '12', 'if', '34', '<', '56', 'else', '7', ')', 'for'),
+    *('[', '8', ']', 'x', '+', '=', '90'),
   ]
   assert split('\nprint(x % 10**length)', 'paper') == [
-      *('\n', 'print', '(', 'x', ' ', '%', ' ', '10', '*', '*', 'length', ')'),
+    *('\n', 'print', '(', 'x', ' ', '%', ' ', '10', '*', '*', 'length', ')'),
   ]
 
 
