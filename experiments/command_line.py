@@ -26,13 +26,13 @@ import jax
 from ml_collections import config_flags
 
 from experiments import configuration
+from rmc_jax.errors import ConfigurationError
+from rmc_jax.errors import Diverged
+from rmc_jax.errors import DONE
+from rmc_jax.errors import Preempted
 from rmc_jax.training import cluster
 from rmc_jax.training import distributed
 from rmc_jax.training import watchdog
-from rmc_jax.training.exit_codes import ConfigurationError
-from rmc_jax.training.exit_codes import Diverged
-from rmc_jax.training.exit_codes import DONE
-from rmc_jax.training.exit_codes import Preempted
 
 # More would cut a batch into shares too small to be worth their exchange.
 _MOST_CPU_DEVICES = 8

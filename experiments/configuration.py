@@ -15,8 +15,8 @@ import types
 import typing
 from typing import Any
 
-from rmc_jax.training import whole_file
-from rmc_jax.training.exit_codes import ConfigurationError
+from rmc_jax import files
+from rmc_jax.errors import ConfigurationError
 
 FILE_NAME = 'config.json'
 # Fields, by a part of their path, that say how far and how often, where things
@@ -104,7 +104,7 @@ def to_json(experiment: str, preset: str, config: Any) -> str:
 def save(workdir: pathlib.Path, text: str) -> None:
   """Writes config.json, whole or not at all."""
   workdir.mkdir(parents=True, exist_ok=True)
-  whole_file.write(workdir / FILE_NAME, text.encode())
+  files.atomic_write(workdir / FILE_NAME, text.encode())
 
 
 def read(workdir: pathlib.Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import NoReturn
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # DONE, PREEMPTED, DIVERGED and CONFIGURATION_ERROR, as the trainer has them.
-EXIT_CODES = runpy.run_path(str(ROOT / 'rmc_jax/training/exit_codes.py'))
+EXIT_CODES = runpy.run_path(str(ROOT / 'rmc_jax/errors.py'))
 DONE = EXIT_CODES['DONE']
 PREEMPTED = EXIT_CODES['PREEMPTED']
 DIVERGED = EXIT_CODES['DIVERGED']

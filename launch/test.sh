@@ -4,7 +4,7 @@
 #   launch/test.sh                    all of it; half an hour on two cores
 #   launch/test.sh PYTEST_ARG...      only pytest, as in: tests/cores -k gate
 #
-# All of it: lint, types, the tests that take seconds (the import contracts are
+# All of it: format, lint, types, the tests that take seconds (the import contracts are
 # one), then the slow ones; and the quick tests again on the other side of the
 # support matrix (Python 3.11 with its last JAX, or 3.12 and later with the
 # newest) where such a Python is found. SECOND_PYTHON=... names it;

@@ -25,8 +25,8 @@ from rmc_jax.analysis.attention import draw_reading
 from rmc_jax.analysis.curves import draw_curves
 from rmc_jax.analysis.curves import draw_lines
 from rmc_jax.analysis.table import text_table
-from rmc_jax.training.exit_codes import CONFIGURATION_ERROR
-from rmc_jax.training.exit_codes import ConfigurationError
+from rmc_jax.errors import CONFIGURATION_ERROR
+from rmc_jax.errors import ConfigurationError
 from rmc_jax.training.log import read_metrics
 
 # The share of the unigram model's perplexity that counts as learned.

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rmc_jax import files
 from rmc_jax.datasets import load
 from rmc_jax.tasks.language import tokens
 from rmc_jax.tasks.language.ids import read_ids
@@ -18,7 +19,6 @@ from rmc_jax.tasks.language.vocabulary import Vocabulary
 from rmc_jax.training import distributed
 from rmc_jax.training import lock
 from rmc_jax.training import watchdog
-from rmc_jax.training import whole_file
 
 TEXT = 'text.json'  # in a workdir: which text it is a run of
 SPLITS = ('train', 'valid', 'test')
@@ -115,7 +115,7 @@ def hold_to(workdir: pathlib.Path, corpus: Corpus) -> None:
       )
   elif distributed.is_primary():
     with lock.hold(workdir):  # Else it could be that of a run under way.
-      whole_file.write(path, json.dumps(here).encode())
+      files.atomic_write(path, json.dumps(here).encode())
 
 
 def check_vocabulary(workdir: pathlib.Path, vocabulary: Vocabulary) -> None:

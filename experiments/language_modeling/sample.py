@@ -24,11 +24,11 @@ from experiments.language_modeling.corpus import check_vocabulary
 from experiments.language_modeling.corpus import open_vocabulary
 from experiments.language_modeling.generate import generate
 from rmc_jax.datasets.load import STYLES
+from rmc_jax.errors import CONFIGURATION_ERROR
+from rmc_jax.errors import ConfigurationError
 from rmc_jax.tasks.language import tokens
 from rmc_jax.training import loop
 from rmc_jax.training.checkpoint import Checkpointer
-from rmc_jax.training.exit_codes import CONFIGURATION_ERROR
-from rmc_jax.training.exit_codes import ConfigurationError
 from rmc_jax.training.state import TrainState
 from rmc_jax.types import ArrayTree
 

@@ -40,19 +40,19 @@ from experiments.language_modeling.corpus import identity
 from experiments.language_modeling.corpus import open_corpus
 from experiments.language_modeling.generate import generate
 from experiments.language_modeling.generate import Read
+from rmc_jax import files
 from rmc_jax import training
 from rmc_jax.cores.build import ATTENDING
 from rmc_jax.cores.build import build_core
 from rmc_jax.cores.build import CoreConfig
 from rmc_jax.datasets.load import STYLES
+from rmc_jax.errors import ConfigurationError
+from rmc_jax.errors import Preempted
 from rmc_jax.models import LanguageModel
 from rmc_jax.tasks.language.windows import Windows
 from rmc_jax.training import distributed
 from rmc_jax.training import parallel
 from rmc_jax.training import watchdog
-from rmc_jax.training import whole_file
-from rmc_jax.training.exit_codes import ConfigurationError
-from rmc_jax.training.exit_codes import Preempted
 from rmc_jax.training.preemption import Preemption
 from rmc_jax.training.progress import say
 
@@ -288,7 +288,7 @@ def train(config: Config, workdir: pathlib.Path) -> None:
     )
   if distributed.is_primary():
     text = json.dumps(summary, indent=1)
-    whole_file.write(workdir / analysis.SUMMARY, text.encode())
+    files.atomic_write(workdir / analysis.SUMMARY, text.encode())
     analysis.save_samples(workdir, write_samples(config, corpus, params))
     if config.core.name in ATTENDING:
       record_reading(config, corpus, params, workdir)

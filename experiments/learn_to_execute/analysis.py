@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from rmc_jax.analysis.curves import draw_panels
 from rmc_jax.analysis.table import text_table
-from rmc_jax.training.exit_codes import CONFIGURATION_ERROR
+from rmc_jax.errors import CONFIGURATION_ERROR
 from rmc_jax.training.log import read_metrics
 
 # The share of right characters that counts as learned.

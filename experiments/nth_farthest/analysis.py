@@ -17,7 +17,7 @@ import numpy as np
 
 from rmc_jax.analysis.attention import draw_attention
 from rmc_jax.analysis.curves import draw_curves
-from rmc_jax.training.exit_codes import CONFIGURATION_ERROR
+from rmc_jax.errors import CONFIGURATION_ERROR
 from rmc_jax.training.log import read_metrics
 
 # The share of right answers on fresh examples that counts as learned.

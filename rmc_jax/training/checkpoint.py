@@ -22,8 +22,8 @@ from jax.experimental import multihost_utils
 import numpy as np
 import orbax.checkpoint as ocp
 
+from rmc_jax.errors import ConfigurationError
 from rmc_jax.training import manifest
-from rmc_jax.training.exit_codes import ConfigurationError
 from rmc_jax.types import ArrayTree
 
 _QUARANTINE = 'quarantined'

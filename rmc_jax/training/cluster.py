@@ -13,7 +13,7 @@ import shutil
 import subprocess
 from typing import NamedTuple
 
-from rmc_jax.training.exit_codes import ConfigurationError
+from rmc_jax.errors import ConfigurationError
 
 
 class Place(NamedTuple):

@@ -8,8 +8,8 @@ import jax
 from jax.experimental import multihost_utils
 import numpy as np
 
+from rmc_jax.errors import ConfigurationError
 from rmc_jax.training import cluster
-from rmc_jax.training.exit_codes import ConfigurationError
 
 
 def initialize(

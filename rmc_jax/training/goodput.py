@@ -18,7 +18,7 @@ import os
 import pathlib
 import time
 
-from rmc_jax.training import whole_file
+from rmc_jax import files
 
 FILE_NAME = 'goodput.jsonl'
 # What a start spends time on. `compile` is the first call, which compiles.
@@ -93,7 +93,7 @@ class Ledger:
       'saved': self._marks,
     }
     lines = [json.dumps(line) + '\n' for line in [*self._earlier, record]]
-    whole_file.write(self._path, ''.join(lines).encode())
+    files.atomic_write(self._path, ''.join(lines).encode())
 
 
 def start_of_work() -> float:

@@ -5,7 +5,7 @@ import contextlib
 import fcntl
 import pathlib
 
-from rmc_jax.training.exit_codes import ConfigurationError
+from rmc_jax.errors import ConfigurationError
 
 FILE_NAME = 'lock'
 

@@ -23,8 +23,8 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto import event_pb2
 from tensorboardX.summary import scalar
 
-from rmc_jax.training import whole_file
-from rmc_jax.training.exit_codes import ConfigurationError
+from rmc_jax import files
+from rmc_jax.errors import ConfigurationError
 
 FILE_NAME = 'metrics.jsonl'
 
@@ -135,7 +135,7 @@ def _truncate(path: pathlib.Path, step: int) -> float:
       len(lines) - len(kept),
       step,
     )
-  whole_file.write(path, b''.join(kept))
+  files.atomic_write(path, b''.join(kept))
   return json.loads(kept[-1])['time']['seconds'] if kept else 0.0
 
 

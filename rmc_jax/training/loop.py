@@ -18,6 +18,9 @@ import jax
 import numpy as np
 
 from rmc_jax import metrics as metrics_lib
+from rmc_jax.errors import ConfigurationError
+from rmc_jax.errors import Diverged
+from rmc_jax.errors import Preempted
 from rmc_jax.metrics import SumsAndCounts
 from rmc_jax.training import distributed
 from rmc_jax.training import goodput
@@ -25,9 +28,6 @@ from rmc_jax.training import lock
 from rmc_jax.training import parallel
 from rmc_jax.training import watchdog
 from rmc_jax.training.checkpoint import Checkpointer
-from rmc_jax.training.exit_codes import ConfigurationError
-from rmc_jax.training.exit_codes import Diverged
-from rmc_jax.training.exit_codes import Preempted
 from rmc_jax.training.log import MetricsLog
 from rmc_jax.training.nonfinite import NonfiniteConfig
 from rmc_jax.training.nonfinite import Streak

@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rmc_jax.training import whole_file
+from rmc_jax import files
 
 FILE_NAME = 'manifest.json'
 _PACKAGES = ('jax', 'jaxlib', 'dm-haiku', 'optax', 'orbax-checkpoint', 'numpy')
@@ -52,7 +52,7 @@ def write(
     'devices': devices(),
   }
   line = json.dumps(content, sort_keys=True).encode()
-  whole_file.write(directory / FILE_NAME, _with_digest(line))
+  files.atomic_write(directory / FILE_NAME, _with_digest(line))
 
 
 def read(directory: pathlib.Path) -> dict[str, Any]:

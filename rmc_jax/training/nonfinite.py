@@ -6,7 +6,7 @@ Such an update is never applied (`update.py`), whatever is chosen here.
 from collections.abc import Mapping
 import dataclasses
 
-from rmc_jax.training.exit_codes import Diverged
+from rmc_jax.errors import Diverged
 
 ACTIONS = ('stop', 'skip', 'roll_back')
 

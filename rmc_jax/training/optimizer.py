@@ -5,7 +5,7 @@ import math
 
 import optax
 
-from rmc_jax.training.exit_codes import ConfigurationError
+from rmc_jax.errors import ConfigurationError
 
 NAMES = ('adam', 'rmsprop')
 SCHEDULES = ('constant', 'exponential', 'cosine')

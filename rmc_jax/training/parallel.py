@@ -25,7 +25,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 import numpy as np
 
-from rmc_jax.training.exit_codes import ConfigurationError
+from rmc_jax.errors import ConfigurationError
 from rmc_jax.training.state import dealias
 from rmc_jax.training.state import TrainState
 from rmc_jax.types import Array

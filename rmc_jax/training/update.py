@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from rmc_jax.errors import ConfigurationError
 from rmc_jax.metrics import SumsAndCounts
 from rmc_jax.training import parallel
-from rmc_jax.training.exit_codes import ConfigurationError
 from rmc_jax.training.state import TrainState
 from rmc_jax.types import Array
 from rmc_jax.types import ArrayTree

@@ -3,9 +3,9 @@
 import subprocess
 import sys
 
+from rmc_jax import errors
 from rmc_jax.datasets import load
 from rmc_jax.datasets import prepare
-from rmc_jax.training import exit_codes
 
 
 def run(*arguments):
@@ -44,7 +44,7 @@ def test_prepares_says_what_it_did_and_that_it_is_done(tmp_path):
 
 def test_an_error_is_one_message_and_exit_code_77(tmp_path):
   out = run('ptb', f'--data_dir={tmp_path}', '--manual_dir=/nowhere/at/all')
-  assert out.returncode == exit_codes.CONFIGURATION_ERROR
+  assert out.returncode == errors.CONFIGURATION_ERROR
   assert out.stdout == ''
   assert out.stderr.startswith('prepare: /nowhere/at/all is no folder')
   assert 'Traceback' not in out.stderr

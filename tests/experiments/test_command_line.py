@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import pytest
 
 from experiments import command_line
-from rmc_jax.training.exit_codes import ConfigurationError
-from rmc_jax.training.exit_codes import Diverged
-from rmc_jax.training.exit_codes import Preempted
+from rmc_jax.errors import ConfigurationError
+from rmc_jax.errors import Diverged
+from rmc_jax.errors import Preempted
 from tests.training import jobs
 from tests.training import toy_regression as toy
 
@@ -402,7 +402,7 @@ WRONG = """
 import dataclasses, os, pathlib, sys, time
 from experiments import command_line
 from rmc_jax.training import distributed
-from rmc_jax.training.exit_codes import ConfigurationError
+from rmc_jax.errors import ConfigurationError
 
 @dataclasses.dataclass
 class Config:

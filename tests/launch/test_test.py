@@ -29,13 +29,13 @@ def test_all_sections_pass(checkout):
   out = run_all(checkout, SECOND_PYTHON=str(checkout / 'second'))
   assert out.returncode == 0, out.stderr
   results = [line.split()[0] for line in summary(out)]
-  assert results == ['ok'] * 5
+  assert results == ['ok'] * 6
   assert 'Python 3.14' in summary(out)[-1]
 
 
 @pytest.mark.parametrize(
   ('fails', 'failed'),
-  [('ruff', ['lint']), ('pyright', ['types']), ('-q', ['tests', 'slow'])],
+  [('ruff', ['format', 'lint']), ('pyright', ['types']), ('-q', ['tests', 'slow'])],
 )
 def test_failed_section_is_named_and_the_rest_still_runs(
   checkout, fails, failed
@@ -43,7 +43,7 @@ def test_failed_section_is_named_and_the_rest_still_runs(
   out = run_all(checkout, FAILS=fails, SECOND_PYTHON='none')
   assert out.returncode == 1
   lines = [line.split() for line in summary(out)]
-  assert len(lines) == 5
+  assert len(lines) == 6
   assert [line[1] for line in lines if line[0] == 'FAILED'] == failed
 
 

@@ -12,12 +12,12 @@ import optax
 import orbax.checkpoint as ocp
 import pytest
 
+from rmc_jax.errors import ConfigurationError
 from rmc_jax.training import manifest
 from rmc_jax.training.checkpoint import Checkpointer
 from rmc_jax.training.checkpoint import NoGoodCheckpoint
 from rmc_jax.training.checkpoint import SaveFailed
 from rmc_jax.training.checkpoint import StructureMismatch
-from rmc_jax.training.exit_codes import ConfigurationError
 from rmc_jax.training.parallel import place_state
 from rmc_jax.training.state import create_state
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from rmc_jax.errors import ConfigurationError
 from rmc_jax.training import cluster
-from rmc_jax.training.exit_codes import ConfigurationError
 
 # Of task 5 of 7, the second on the third of three hosts: 2 + 2 + 3 tasks.
 SLURM = {

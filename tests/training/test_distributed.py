@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import pytest
 
+from rmc_jax.errors import ConfigurationError
 from rmc_jax.training import distributed
-from rmc_jax.training.exit_codes import ConfigurationError
 from tests.training import jobs
 
 PROGRAM = pathlib.Path(__file__).with_name('one_of_two.py')

@@ -8,9 +8,9 @@ import optax
 import pytest
 
 from rmc_jax import metrics
+from rmc_jax.errors import ConfigurationError
 from rmc_jax.training import evaluate as evaluate_lib
 from rmc_jax.training import parallel
-from rmc_jax.training.exit_codes import ConfigurationError
 from rmc_jax.training.state import create_state
 
 B = 8  # A multiple of the four devices; the split sizes below are of neither.

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from rmc_jax.errors import ConfigurationError
 from rmc_jax.training import lock
-from rmc_jax.training.exit_codes import ConfigurationError
 from tests.training import jobs
 
 HOLD = """

@@ -8,7 +8,7 @@ import struct
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from rmc_jax.training.exit_codes import ConfigurationError
+from rmc_jax.errors import ConfigurationError
 from rmc_jax.training.log import FILE_NAME
 from rmc_jax.training.log import MetricsLog
 from rmc_jax.training.log import read_metrics

@@ -12,15 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rmc_jax.errors import ConfigurationError
+from rmc_jax.errors import Diverged
+from rmc_jax.errors import Preempted
 from rmc_jax.training import goodput
 from rmc_jax.training import loop
 from rmc_jax.training import manifest
 from rmc_jax.training import parallel
 from rmc_jax.training.checkpoint import Checkpointer
 from rmc_jax.training.checkpoint import StructureMismatch
-from rmc_jax.training.exit_codes import ConfigurationError
-from rmc_jax.training.exit_codes import Diverged
-from rmc_jax.training.exit_codes import Preempted
 from rmc_jax.training.log import FILE_NAME
 from rmc_jax.training.log import read_metrics
 from rmc_jax.training.nonfinite import NonfiniteConfig

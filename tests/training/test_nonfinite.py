@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from rmc_jax.training.exit_codes import Diverged
+from rmc_jax.errors import Diverged
 from rmc_jax.training.nonfinite import NonfiniteConfig
 from rmc_jax.training.nonfinite import Streak
 

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from rmc_jax.training.exit_codes import ConfigurationError
+from rmc_jax.errors import ConfigurationError
 from rmc_jax.training.optimizer import make_optimizer
 from rmc_jax.training.optimizer import make_schedule
 from rmc_jax.training.optimizer import OptimizerConfig

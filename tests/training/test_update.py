@@ -7,8 +7,8 @@ import numpy as np
 import optax
 import pytest
 
+from rmc_jax.errors import ConfigurationError
 from rmc_jax.training import parallel
-from rmc_jax.training.exit_codes import ConfigurationError
 from rmc_jax.training.state import create_state
 from rmc_jax.training.update import LossAux
 from rmc_jax.training.update import make_update

@@ -12,10 +12,10 @@ import signal
 import sys
 import threading
 
+from rmc_jax.errors import Preempted
 from rmc_jax.training import distributed
 from rmc_jax.training import manifest
 from rmc_jax.training.checkpoint import Checkpointer
-from rmc_jax.training.exit_codes import Preempted
 from rmc_jax.training.log import MetricsLog
 from rmc_jax.training.progress import say
 from tests.training import toy_regression as toy

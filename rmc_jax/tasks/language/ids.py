@@ -13,9 +13,9 @@ import pathlib
 
 import numpy as np
 
+from rmc_jax.files import atomic_writer
 from rmc_jax.tasks.language import tokens as tokens_lib
 from rmc_jax.tasks.language.vocabulary import Vocabulary
-from rmc_jax.tasks.language.whole_file import replacing
 
 _HEADER_BYTES = 512  # a multiple of the size of any id
 _FORMAT = 'rmc_jax ids 1'
@@ -52,7 +52,7 @@ def write_ids(
     tokens_lib.tokenize(document, style, lower) for document in documents
   )
   count = 0
-  with replacing(path) as file:
+  with atomic_writer(path) as file:
     file.write(bytes(_HEADER_BYTES))
     while (ids := vocabulary.encode(itertools.islice(tokens, _CHUNK))).size:
       file.write(ids.astype(dtype).tobytes())

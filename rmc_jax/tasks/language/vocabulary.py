@@ -11,8 +11,8 @@ import pathlib
 
 import numpy as np
 
+from rmc_jax.files import atomic_writer
 from rmc_jax.tasks.language.tokens import EOS
-from rmc_jax.tasks.language.whole_file import replacing
 
 _TITLE = 'rmc_jax vocabulary'
 
@@ -132,7 +132,7 @@ class Vocabulary:
     """Writes a text file: a title line, then word, tab, count on each line."""
     lines = [f'{_TITLE}\t{self.unknown}']
     lines += map('{}\t{}'.format, self.words, self.counts)
-    with replacing(pathlib.Path(path)) as file:
+    with atomic_writer(pathlib.Path(path)) as file:
       file.write('\n'.join((*lines, '')).encode())
 
   @classmethod

@@ -18,12 +18,12 @@ from experiments.language_modeling import sample
 from experiments.language_modeling import sweep
 from experiments.language_modeling import train
 from rmc_jax.datasets import load
+from rmc_jax.errors import ConfigurationError
+from rmc_jax.errors import Preempted
 from rmc_jax.metrics import divide
 from rmc_jax.training import lock
 from rmc_jax.training import parallel
 from rmc_jax.training import watchdog
-from rmc_jax.training.exit_codes import ConfigurationError
-from rmc_jax.training.exit_codes import Preempted
 from rmc_jax.training.log import read_metrics
 from rmc_jax.training.preemption import Preemption
 from tests.experiments.language_modeling.tiny import config_of
