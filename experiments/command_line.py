@@ -95,16 +95,20 @@ def _define_flags(
   argv: list[str],
 ) -> str:
   """Defines the flags; those of --config start from the preset in `argv`."""
-  # The values of --config are overrides of an object, which must be that of
-  # the preset from the beginning. So --preset is read ahead of all others.
+  # The flags of --config override an object that must exist when they are
+  # defined, so the preset and the core, which determine it, are read first.
   argv = FLAGS.read_flags_from_files(argv, force_gnu=True)
   ahead = flags.FlagValues()
   ahead.set_gnu_getopt(True)
   help_string = f'Where to start from: {", ".join(presets)}.'
   flags.DEFINE_string('preset', default, help_string, flag_values=ahead)
+  flags.DEFINE_string('config.core.name', None, '', flag_values=ahead)
   ahead(argv, known_only=True)
-  config = configuration.with_preset(config_class, presets, ahead.preset)
-  _check_names(config, argv)
+  config = configuration.with_preset(
+    config_class, presets, ahead.preset, ahead['config.core.name'].value
+  )
+  found = [re.match(r'--?(?:no)?config\.([^=]+)', each) for each in argv[1:]]
+  configuration.check_names(config, [match[1] for match in found if match])
 
   flags.DEFINE_string('preset', default, help_string)
   config_flags.DEFINE_config_dataclass(
@@ -156,19 +160,6 @@ def _define_flags(
     lower_bound=1,
   )
   return ahead.preset
-
-
-def _check_names(config: Any, argv: Sequence[str]) -> None:
-  """Refuses --config.x for an x that does not exist, with a suggestion."""
-  names = configuration.fields(config)
-  for argument in argv[1:]:
-    found = re.match(r'--?(?:no)?config\.([^=]+)', argument)
-    if found and found[1] not in names:
-      raise ConfigurationError(
-        f'There is no field config.{found[1]}.'
-        f'{configuration.did_you_mean(found[1], names)} --print_config shows '
-        'all fields.'
-      )
 
 
 def _parse_flags(argv: Sequence[str]) -> list[str]:

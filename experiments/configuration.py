@@ -16,6 +16,8 @@ import typing
 from typing import Any
 
 from rmc_jax import files
+from rmc_jax.cores import build
+from rmc_jax.cores.config import CoreConfig
 from rmc_jax.errors import ConfigurationError
 
 FILE_NAME = 'config.json'
@@ -37,13 +39,25 @@ MAY_CHANGE = {
 
 
 def with_preset(
-  config_class: type, presets: Mapping[str, Mapping[str, Any]], preset: str
+  config_class: type,
+  presets: Mapping[str, Mapping[str, Any]],
+  preset: str,
+  core: str | None = None,
 ) -> Any:
-  """The configuration of a preset.
+  """Returns the configuration of a preset.
+
+  A `CoreConfig` becomes that of the core which `name` selects.
+
+  Args:
+    config_class: a dataclass with a default for every field.
+    presets: name -> the fields in which it differs, as a nested dict.
+    preset: one of them.
+    core: the name of a core to use with its defaults instead of the preset's;
+      None, or the name of the preset's own core, changes nothing.
 
   Raises:
-    ConfigurationError: no such preset, a field that does not exist, or a value
-      of the wrong type.
+    ConfigurationError: no such preset or core, a field that does not exist, or
+      a value of the wrong type.
   """
   if preset not in presets:
     raise ConfigurationError(
@@ -52,6 +66,8 @@ def with_preset(
     )
   config = config_class()
   _override(config, presets[preset], f'Preset {preset!r}', '')
+  if core and isinstance(getattr(config, 'core', None), CoreConfig):
+    config.core = _core_config(core, config.core)
   return config
 
 
@@ -82,13 +98,15 @@ def validate(config: Any) -> None:
       raise ConfigurationError(
         f'{field.name} takes {type_name(config, field.name)}; got {value!r}.'
       )
-  if hasattr(config, 'validate'):
-    try:
+  try:
+    if isinstance(config, CoreConfig):
+      build.validate(config)
+    elif hasattr(config, 'validate'):
       config.validate()
-    except ConfigurationError:
-      raise
-    except ValueError as error:
-      raise ConfigurationError(str(error)) from error
+  except ConfigurationError:
+    raise
+  except ValueError as error:
+    raise ConfigurationError(str(error)) from error
 
 
 def to_json(experiment: str, preset: str, config: Any) -> str:
@@ -116,7 +134,11 @@ def read(workdir: pathlib.Path) -> dict[str, Any]:
   path = workdir / FILE_NAME
   try:
     saved = json.loads(path.read_text())
-    return {name: saved[name] for name in ('experiment', 'preset', 'config')}
+    return {
+      'experiment': saved['experiment'],
+      'preset': saved['preset'],
+      'config': _own_core_fields(saved['config']),
+    }
   except (FileNotFoundError, NotADirectoryError):
     raise ConfigurationError(
       f'{workdir} has no {FILE_NAME}: it is no run.'
@@ -151,7 +173,8 @@ def check_workdir(workdir: pathlib.Path, text: str) -> None:
   wanted = json.loads(text)
   try:
     found = json.loads(path.read_text())
-    before, now = _flat(found['config']), _flat(wanted['config'])
+    before = _flat(_own_core_fields(found['config']))
+    now = _flat(wanted['config'])
     other_experiment = found['experiment'] != wanted['experiment']
   except (ValueError, KeyError, TypeError, AttributeError) as error:
     raise ConfigurationError(
@@ -184,6 +207,21 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
   return f' Did you mean {close[0]}?' if close else ''
 
 
+def check_names(config: Any, paths: Iterable[str]) -> None:
+  """Raises ConfigurationError for a dotted path that is no field of `config`.
+
+  The message suggests a field with a similar name, or the core that has one.
+  """
+  known = fields(config)
+  for path in paths:
+    if path not in known:
+      holder = getattr(config, path.rpartition('.')[0], config)
+      raise ConfigurationError(
+        f'There is no field config.{path}{_remedy(holder, path, known)} '
+        '--print_config shows all fields.'
+      )
+
+
 def type_name(config: Any, path: str) -> str:
   """The declared type of a field, as one writes it."""
   *parents, name = path.split('.')
@@ -202,10 +240,13 @@ def _override(
     path = prefix + name
     if name not in hints:
       raise ConfigurationError(
-        f'{who} sets {path}, which does not exist.'
-        f'{did_you_mean(path, [prefix + hint for hint in hints])}'
+        f'{who} sets {path}, which does not exist'
+        f'{_remedy(config, path, [prefix + hint for hint in hints])}'
       )
     current = getattr(config, name)
+    if isinstance(current, CoreConfig) and isinstance(value, Mapping):
+      current = _core_config(value.get('name', current.name), current)
+      setattr(config, name, current)
     if dataclasses.is_dataclass(current) and isinstance(value, Mapping):
       _override(current, value, who, path + '.')
     elif _fits(value, hints[name]):
@@ -214,6 +255,61 @@ def _override(
       raise ConfigurationError(
         f'{who} sets {path} to {value!r}; it takes {type_name(config, name)}.'
       )
+
+
+def _core_config(name: str, current: CoreConfig) -> CoreConfig:
+  """Returns `current` if it is of that core, else that core's defaults."""
+  if name == current.name:
+    return current
+  if name not in build.CORES:
+    raise ConfigurationError(
+      f'There is no core {name!r}.{did_you_mean(str(name), build.CORES)} '
+      f'Cores: {", ".join(build.CORES)}.'
+    )
+  config_class, _ = build.CORES[name]
+  return config_class(name)
+
+
+def _remedy(config: Any, path: str, known: Iterable[str]) -> str:
+  """Completes a sentence about a field that does not exist.
+
+  Args:
+    config: the dataclass that should have the field.
+    path: the dotted path of the field.
+    known: the dotted paths of the fields that exist.
+  """
+  suggestion = did_you_mean(path, known)
+  if not isinstance(config, CoreConfig):
+    return f'.{suggestion}'
+  name = path.rpartition('.')[2]
+  owners = ', '.join(
+    owner
+    for owner, (config_class, _) in build.CORES.items()
+    if name in build.argument_names(config_class)
+  )
+  reason = f': it belongs to {owners}.' if owners else f'.{suggestion}'
+  names = ', '.join(build.argument_names(type(config)))
+  return f' for core {config.name}{reason} Fields of {config.name}: {names}.'
+
+
+def _own_core_fields(config: Mapping[str, Any]) -> dict[str, Any]:
+  """Drops the fields of other cores from a saved configuration.
+
+  config.json held the fields of all cores before each core had its own
+  configuration.
+  """
+  config = dict(config)
+  core = config.get('core')
+  if isinstance(core, Mapping) and core.get('name') in build.CORES:
+    config_class, _ = build.CORES[core['name']]
+    own = {'name', *build.argument_names(config_class)}
+    others = {
+      name
+      for config_class, _ in build.CORES.values()
+      for name in build.argument_names(config_class)
+    } - own
+    config['core'] = {k: v for k, v in core.items() if k not in others}
+  return config
 
 
 def _fits(value: Any, hint: Any) -> bool:

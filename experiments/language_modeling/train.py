@@ -44,7 +44,8 @@ from rmc_jax import files
 from rmc_jax import training
 from rmc_jax.cores.build import ATTENDING
 from rmc_jax.cores.build import build_core
-from rmc_jax.cores.build import CoreConfig
+from rmc_jax.cores.config import CoreConfig
+from rmc_jax.cores.relational_memory import RelationalMemoryConfig
 from rmc_jax.datasets.load import STYLES
 from rmc_jax.errors import ConfigurationError
 from rmc_jax.errors import Preempted
@@ -65,7 +66,7 @@ class Config:
   data_dir: str = 'data'  # where prepare has put it
   vocabulary_size: int | None = None  # words at most; None: all
   lower_case: bool = False
-  core: CoreConfig = dataclasses.field(default_factory=CoreConfig)
+  core: CoreConfig = dataclasses.field(default_factory=RelationalMemoryConfig)
   embedding_size: int = 512
   embedding_dropout: float = 0.5
   output_dropout: float = 0.0

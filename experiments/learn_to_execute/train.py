@@ -39,8 +39,9 @@ from rmc_jax import losses
 from rmc_jax import metrics
 from rmc_jax import training
 from rmc_jax.cores.build import build_core
-from rmc_jax.cores.build import CoreConfig
+from rmc_jax.cores.config import CoreConfig
 from rmc_jax.cores.memory_matrix import positive_int
+from rmc_jax.cores.relational_memory import RelationalMemoryConfig
 from rmc_jax.models import EncoderDecoder
 from rmc_jax.models.encoder_decoder import FEEDS
 from rmc_jax.tasks import learn_to_execute
@@ -62,7 +63,7 @@ class Config:
   curriculum: str = 'mix'  # 'baseline', 'naive', 'combine'
   curriculum_threshold: float = 0.1  # naive, combine: when a level is done
   curriculum_window: int = 10  # losses that are looked at for that
-  core: CoreConfig = dataclasses.field(default_factory=CoreConfig)
+  core: CoreConfig = dataclasses.field(default_factory=RelationalMemoryConfig)
   own_decoder_core: bool = False  # else one core, and its weights, does both
   hidden_sizes: tuple[int, ...] = (256, 256, 256, 256)  # of the read-out MLP
   train_feed: str = 'zeros'  # what the decoder sees; 'truth'; the paper:

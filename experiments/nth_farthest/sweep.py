@@ -6,7 +6,12 @@ PAPER = {
   'num_objects': 8,
   'num_features': 16,
   'order': 'farthest',
-  'core': {'name': 'relational_memory'},
+  'core': {
+    'name': 'relational_memory',
+    'mem_slots': 8,
+    'head_size': 32,
+    'num_heads': 8,
+  },
   'hidden_sizes': (256, 256, 256, 256),
   'batch_size': 1600,
   'num_steps': 1_000_000,
@@ -96,14 +101,8 @@ PRESETS = {
   # As many units as the four slots have together.
   'quick_lstm': QUICK | {'core': {'name': 'lstm', 'hidden_size': 256}},
   'quick_paper_core': _with_core(QUICK, name='paper_relational_memory'),
-  'paper': _with_core(PAPER, mem_slots=8, num_heads=8, head_size=32),
-  'paper_paper_core': _with_core(
-    PAPER,
-    name='paper_relational_memory',
-    mem_slots=8,
-    num_heads=8,
-    head_size=32,
-  ),
+  'paper': PAPER,
+  'paper_paper_core': _with_core(PAPER, name='paper_relational_memory'),
   **_grid(num_features=16),
   **_grid(num_features=32, suffix='_32_features'),
   # "hidden sizes ranging from 64 up to 4096 units"

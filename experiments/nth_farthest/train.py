@@ -33,7 +33,8 @@ from rmc_jax import metrics
 from rmc_jax import training
 from rmc_jax.cores.build import ATTENDING
 from rmc_jax.cores.build import build_core
-from rmc_jax.cores.build import CoreConfig
+from rmc_jax.cores.config import CoreConfig
+from rmc_jax.cores.relational_memory import RelationalMemoryConfig
 from rmc_jax.models import SequenceClassifier
 from rmc_jax.tasks import nth_farthest
 from rmc_jax.training import distributed
@@ -41,12 +42,12 @@ from rmc_jax.training import distributed
 
 @dataclasses.dataclass
 class Config:
-  """One run. The defaults of `core` and `optimizer` are the paper's."""
+  """One run. The defaults of all but `core` are the paper's."""
 
   num_objects: int = 8  # vectors in a sequence, and classes
   num_features: int = 16  # size of a vector; the paper also has 32
   order: str = 'farthest'  # 'nearest': the authors' released dataset
-  core: CoreConfig = dataclasses.field(default_factory=CoreConfig)
+  core: CoreConfig = dataclasses.field(default_factory=RelationalMemoryConfig)
   hidden_sizes: tuple[int, ...] = (256, 256, 256, 256)  # of the read-out MLP
   remat: bool = False  # recompute steps in the backward pass: less memory
   batch_size: int = 1600  # over all devices

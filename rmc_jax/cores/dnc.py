@@ -1,6 +1,7 @@
 """The Differentiable Neural Computer, a baseline of the RMC paper."""
 
 import contextlib
+import dataclasses
 import math
 from typing import Any
 from typing import NamedTuple
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import jmp
 
+from rmc_jax.cores.config import CoreConfig
 from rmc_jax.cores.layers import Linear
 from rmc_jax.cores.lstm import LSTM
 from rmc_jax.cores.memory_matrix import positive_int
@@ -20,6 +22,22 @@ from rmc_jax.types import Array
 from rmc_jax.types import ArrayTree
 
 CONTROLLERS = ('lstm', 'feed_forward')
+
+
+@dataclasses.dataclass
+class DNCConfig(CoreConfig):
+  """The arguments of `DNC`."""
+
+  name: str = 'dnc'
+  memory_size: int = 80
+  word_size: int = 64
+  num_reads: int = 4
+  num_writes: int = 1
+  controller: str = 'lstm'
+  hidden_size: int = 256
+  num_layers: int = 2
+  output_size: int | None = None
+  clip_value: float | None = 20.0
 
 
 class DNCState(NamedTuple):

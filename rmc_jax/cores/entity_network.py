@@ -1,5 +1,6 @@
 """The dynamic memory of a recurrent entity network: keyed, gated slots."""
 
+import dataclasses
 from typing import NamedTuple
 
 import haiku as hk
@@ -7,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rmc_jax.cores.config import CoreConfig
 from rmc_jax.cores.layers import compute_dtype
 from rmc_jax.cores.layers import Linear
 from rmc_jax.cores.memory_matrix import memory_batch_shape
@@ -18,6 +20,16 @@ from rmc_jax.types import Array
 # A slot shorter than this is left as it is: it has no direction worth keeping,
 # and in float32 the gradient of its direction would overflow.
 _SHORTEST = 1e-10
+
+
+@dataclasses.dataclass
+class EntityNetworkConfig(CoreConfig):
+  """The arguments of `EntityNetwork`."""
+
+  name: str = 'entity_network'
+  num_slots: int = 20
+  slot_size: int = 100
+  gate_bias: bool = False
 
 
 class ProjectedInputs(NamedTuple):

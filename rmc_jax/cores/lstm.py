@@ -1,10 +1,12 @@
 """An LSTM of several layers with skip connections."""
 
+import dataclasses
+
 import haiku as hk
 import jax
 import jax.numpy as jnp
-import jmp
 
+from rmc_jax.cores.config import CoreConfig
 from rmc_jax.cores.layers import Linear
 from rmc_jax.cores.memory_matrix import positive_int
 from rmc_jax.cores.memory_matrix import wide
@@ -13,6 +15,15 @@ from rmc_jax.types import Array
 
 # One for each layer.
 LSTMStates = tuple[hk.LSTMState, ...]
+
+
+@dataclasses.dataclass
+class LSTMConfig(CoreConfig):
+  """The arguments of `LSTM`."""
+
+  name: str = 'lstm'
+  hidden_size: int = 2048
+  num_layers: int = 1
 
 
 class LSTM(ProjectedCore):
@@ -50,7 +61,6 @@ class LSTM(ProjectedCore):
     hidden_size: int,
     num_layers: int = 1,
     feedback_size: int = 0,
-    policy: jmp.Policy | None = None,
     name: str = 'lstm',
   ):
     """Constructs the core.
@@ -60,7 +70,6 @@ class LSTM(ProjectedCore):
       num_layers: how many layers.
       feedback_size: width of a second input that all layers see too, for a core
         around this one that gives `step` what only the loop knows; 0 for none.
-      policy: of the core around this one; None for that of the class.
       name: name of the module.
 
     Raises:
@@ -68,7 +77,6 @@ class LSTM(ProjectedCore):
       ValueError: a size is below 1, or `feedback_size` below 0.
     """
     super().__init__(name=name)
-    self._policy = policy or self._policy
     self.hidden_size = positive_int('hidden_size', hidden_size)
     num_layers = positive_int('num_layers', num_layers)
     self._feedback_size = positive_int('feedback_size', feedback_size, least=0)

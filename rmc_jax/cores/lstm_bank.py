@@ -1,5 +1,6 @@
 """A bank of LSTMs side by side, whose states are summed."""
 
+import dataclasses
 import functools
 import math
 
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import jmp
 import numpy as np
 
+from rmc_jax.cores.config import CoreConfig
 from rmc_jax.cores.deferred_gradients import open_tap
 from rmc_jax.cores.deferred_gradients import Product
 from rmc_jax.cores.deferred_gradients import Tap
@@ -23,6 +25,17 @@ from rmc_jax.cores.projected_core import ProjectedCore
 from rmc_jax.types import Array
 
 SUMMED = ('hidden', 'cell')
+
+
+@dataclasses.dataclass
+class LSTMBankConfig(CoreConfig):
+  """The arguments of `LSTMBank`."""
+
+  name: str = 'lstm_bank'
+  total_size: int = 2048
+  num_cells: int = 4
+  share_weights: bool = False
+  summed: str = 'hidden'
 
 
 class LSTMBank(ProjectedCore):

@@ -1,11 +1,13 @@
 """The Relational Memory Core as its paper prints it, equations (1) to (9)."""
 
+import dataclasses
 from typing import NamedTuple
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
 
+from rmc_jax.cores.config import CoreConfig
 from rmc_jax.cores.layers import compute_dtype
 from rmc_jax.cores.layers import LayerNorm
 from rmc_jax.cores.layers import Linear
@@ -22,6 +24,20 @@ from rmc_jax.ops import split_heads
 from rmc_jax.types import Array
 
 GATE_STYLES = ('unit', 'memory')
+
+
+@dataclasses.dataclass
+class PaperRelationalMemoryConfig(CoreConfig):
+  """The arguments of `PaperRelationalMemory`."""
+
+  name: str = 'paper_relational_memory'
+  mem_slots: int = 8
+  head_size: int = 32
+  num_heads: int = 1
+  forget_bias: float = 1.0
+  gate_style: str = 'unit'
+  attention_mlp_layers: int = 2
+  key_size: int | None = None
 
 
 class PaperMemoryState(NamedTuple):
@@ -93,7 +109,7 @@ class PaperRelationalMemory(AttendingCore):
     head_size: int,
     num_heads: int = 1,
     forget_bias: float = 1.0,
-    gate_style: str | None = 'unit',
+    gate_style: str = 'unit',
     attention_mlp_layers: int = 2,
     key_size: int | None = None,
     name: str = 'paper_relational_memory',

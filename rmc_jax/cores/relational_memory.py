@@ -1,6 +1,7 @@
 """The Relational Memory Core as its authors released it, in Sonnet."""
 
 from collections.abc import Sequence
+import dataclasses
 from typing import NamedTuple
 
 import haiku as hk
@@ -8,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import jmp
 
+from rmc_jax.cores.config import CoreConfig
 from rmc_jax.cores.layers import compute_dtype
 from rmc_jax.cores.layers import LayerNorm
 from rmc_jax.cores.layers import Linear
@@ -25,6 +27,23 @@ from rmc_jax.types import Array
 
 GATE_STYLES = ('unit', 'memory', None)
 QUERY_SCALES = ('key', 'qkv')
+
+
+@dataclasses.dataclass
+class RelationalMemoryConfig(CoreConfig):
+  """The arguments of `RelationalMemory`."""
+
+  name: str = 'relational_memory'
+  mem_slots: int = 8
+  head_size: int = 32
+  num_heads: int = 1
+  num_blocks: int = 1
+  forget_bias: float = 1.0
+  input_bias: float = 0.0
+  gate_style: str | None = 'unit'
+  attention_mlp_layers: int = 2
+  key_size: int | None = None
+  query_scale: str = 'key'
 
 
 class ProjectedInputs(NamedTuple):

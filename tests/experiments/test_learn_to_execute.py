@@ -17,6 +17,7 @@ from experiments.learn_to_execute import analysis
 from experiments.learn_to_execute import sweep
 from experiments.learn_to_execute import train
 from rmc_jax import training
+from rmc_jax.cores.build import CORES
 from rmc_jax.tasks import learn_to_execute
 from rmc_jax.training import parallel
 from rmc_jax.training.log import read_metrics
@@ -345,7 +346,7 @@ def test_the_table_has_the_strongest_run_beside_the_papers(
 
   def write(name, accuracies, family, **fields):
     config = short(**fields)
-    config.core.name = family
+    config.core = CORES[family][0]()
     workdir = tmp_path / name
     workdir.mkdir()
     (workdir / 'config.json').write_text(

@@ -35,7 +35,11 @@ def test_all_sections_pass(checkout):
 
 @pytest.mark.parametrize(
   ('fails', 'failed'),
-  [('ruff', ['format', 'lint']), ('pyright', ['types']), ('-q', ['tests', 'slow'])],
+  [
+    ('ruff', ['format', 'lint']),
+    ('pyright', ['types']),
+    ('-q', ['tests', 'slow']),
+  ],
 )
 def test_failed_section_is_named_and_the_rest_still_runs(
   checkout, fails, failed

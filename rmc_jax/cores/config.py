@@ -1,0 +1,17 @@
+"""The base class of the cores' configurations."""
+
+import dataclasses
+
+
+@dataclasses.dataclass
+class CoreConfig:
+  """The constructor arguments of one core, one field for each.
+
+  Each core has a subclass beside it. `rmc_jax.cores.build.CORES` maps names to
+  configurations and cores.
+
+  Attributes:
+    name: the name of the core in `CORES`.
+  """
+
+  name: str

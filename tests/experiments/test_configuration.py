@@ -1,0 +1,156 @@
+"""Tests experiments/configuration.py: how a core and its fields are chosen."""
+
+import dataclasses
+import json
+
+from absl import flags
+from absl.testing import flagsaver
+import pytest
+
+from experiments import command_line
+from experiments import configuration
+from rmc_jax.cores.config import CoreConfig
+from rmc_jax.cores.lstm import LSTMConfig
+from rmc_jax.cores.relational_memory import RelationalMemoryConfig
+
+
+@dataclasses.dataclass
+class Config:
+  core: CoreConfig = dataclasses.field(
+    default_factory=lambda: RelationalMemoryConfig(mem_slots=3)
+  )
+
+
+PRESETS = {
+  'quick': {},
+  'heads': {'core': {'num_heads': 5}},
+  'lstm': {'core': {'name': 'lstm', 'hidden_size': 7}},
+}
+
+
+def start(*arguments, presets=PRESETS):
+  """Runs `main`; returns its exit code and the configurations trained."""
+  trained = []
+  with flagsaver.flagsaver(), pytest.raises(SystemExit) as end:
+    command_line.main(
+      lambda config, workdir: trained.append(config),
+      Config,
+      presets,
+      experiment='toy',
+      preset='quick',
+      argv=['train.py', *arguments],
+    )
+  return end.value.code or 0, trained
+
+
+@pytest.fixture(autouse=True)
+def in_tmp_path(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  yield
+  flags.FLAGS.unparse_flags()
+
+
+@pytest.mark.parametrize(
+  'arguments, core',
+  [
+    ([], RelationalMemoryConfig(mem_slots=3)),
+    (['--preset=heads'], RelationalMemoryConfig(mem_slots=3, num_heads=5)),
+    (['--preset=lstm'], LSTMConfig(hidden_size=7)),
+    (
+      [
+        '--preset=lstm',
+        '--config.core.name=lstm',
+        '--config.core.num_layers=2',
+      ],
+      LSTMConfig(hidden_size=7, num_layers=2),
+    ),
+    (['--preset=heads', '--config.core.name=lstm'], LSTMConfig()),
+    (
+      ['--config.core.hidden_size=9', '--config.core.name', 'lstm'],
+      LSTMConfig(hidden_size=9),
+    ),
+    (
+      ['--config.core.name=relational_memory', '--preset=lstm'],
+      RelationalMemoryConfig(),
+    ),
+  ],
+)
+def test_the_name_selects_the_core_and_its_defaults(arguments, core):
+  assert start(*arguments) == (0, [Config(core)])
+
+
+@pytest.mark.parametrize(
+  'arguments, sentence',
+  [
+    (
+      ['--config.core.name=lstn'],
+      "There is no core 'lstn'. Did you mean lstm? Cores: relational_memory,",
+    ),
+    (
+      ['--config.core.name=lstm', '--config.core.num_heads=16'],
+      'There is no field config.core.num_heads for core lstm: it belongs to '
+      'relational_memory, paper_relational_memory. Fields of lstm: '
+      'hidden_size, num_layers.',
+    ),
+    (
+      ['--preset=lstm', '--config.core.hiden_size=16'],
+      'There is no field config.core.hiden_size for core lstm. Did you mean '
+      'core.hidden_size? Fields of lstm: hidden_size, num_layers.',
+    ),
+    (
+      ['--preset=heads', '--config.core.num_heads=0'],
+      'core: num_heads must be >= 1. Got: 0.',
+    ),
+  ],
+)
+def test_refuses_a_field_that_the_core_does_not_have(
+  tmp_path, capsys, arguments, sentence
+):
+  assert start(*arguments) == (77, [])
+  assert capsys.readouterr().err.startswith(f'toy: {sentence}')
+  assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+  'core, sentence',
+  [
+    (
+      {'name': 'lstm', 'num_heads': 16},
+      "Preset 'quick' sets core.num_heads, which does not exist for core lstm: "
+      'it belongs to relational_memory, paper_relational_memory. Fields of '
+      'lstm: hidden_size, num_layers.',
+    ),
+    (
+      {'name': 'lstm', 'hiden_size': 16},
+      "Preset 'quick' sets core.hiden_size, which does not exist for core "
+      'lstm. Did you mean core.hidden_size?',
+    ),
+    ({'name': 'lstn'}, "There is no core 'lstn'. Did you mean lstm?"),
+  ],
+)
+def test_refuses_a_preset_with_a_field_that_the_core_does_not_have(
+  capsys, core, sentence
+):
+  assert start(presets={'quick': {'core': core}}) == (77, [])
+  assert capsys.readouterr().err.startswith(f'toy: {sentence}')
+
+
+def test_a_run_saved_with_the_fields_of_all_cores_resumes(tmp_path, capsys):
+  (tmp_path / 'mine' / 'checkpoints' / '10').mkdir(parents=True)
+  path = tmp_path / 'mine' / 'config.json'
+  # As this project wrote it when one class had the fields of all cores.
+  core = dataclasses.asdict(RelationalMemoryConfig()) | dataclasses.asdict(
+    LSTMConfig(hidden_size=7)
+  )
+  saved = {'experiment': 'toy', 'preset': 'lstm', 'config': {'core': core}}
+  path.write_text(json.dumps(saved))
+  arguments = ['--workdir=mine', '--preset=lstm']
+
+  assert start(*arguments, '--config.core.num_layers=2') == (77, [])
+  assert capsys.readouterr().err.splitlines()[1:] == [
+    '  config.core.num_layers: 1 there, 2 now'
+  ]
+  own = {'name': 'lstm', 'hidden_size': 7, 'num_layers': 1}
+  assert configuration.read(tmp_path / 'mine')['config'] == {'core': own}
+  assert start(*arguments)[0] == 0
+  assert json.loads(path.read_text())['config'] == {'core': own}
