@@ -1,5 +1,6 @@
-"""The cores that all do the same, and what their tests are made of."""
+"""Every core at a small size, and what the tests of all cores share."""
 
+import dataclasses
 import functools
 
 import haiku as hk
@@ -9,29 +10,55 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import rmc_jax
-from rmc_jax.cores.dnc import DNC
-from rmc_jax.cores.entity_network import EntityNetwork
-from rmc_jax.cores.lstm import LSTM
-from rmc_jax.cores.lstm_bank import LSTMBank
+from rmc_jax.cores import build
+from rmc_jax.cores.dnc import DNCConfig
+from rmc_jax.cores.entity_network import EntityNetworkConfig
+from rmc_jax.cores.lstm import LSTMConfig
+from rmc_jax.cores.lstm_bank import LSTMBankConfig
+from rmc_jax.cores.paper_relational_memory import PaperRelationalMemoryConfig
+from rmc_jax.cores.relational_memory import RelationalMemoryConfig
 
 B, T, FEATURES = 2, 4, 13
 
-# The module's name, or that and a variant. Sizes at which B rows are few beside
-# every weight in the loop, so that unrolls defer its gradient.
+# At these sizes B rows are few beside every weight in the loop, so that unrolls
+# defer the gradients of all weights.
+_DNC = DNCConfig(
+  memory_size=5, word_size=7, num_reads=3, num_writes=2, hidden_size=17
+)
+_SMALL = {
+  'relational_memory': RelationalMemoryConfig(
+    mem_slots=3, head_size=7, num_heads=5
+  ),
+  'paper_relational_memory': PaperRelationalMemoryConfig(
+    mem_slots=3, head_size=7, num_heads=5
+  ),
+  'lstm': LSTMConfig(hidden_size=7, num_layers=2),
+  'lstm_bank': LSTMBankConfig(total_size=23, num_cells=3),
+  'lstm_bank, shared': LSTMBankConfig(
+    total_size=53, num_cells=3, share_weights=True
+  ),
+  'entity_network': EntityNetworkConfig(num_slots=3, slot_size=29),
+  'dnc': _DNC,
+  'dnc, feed forward': dataclasses.replace(_DNC, controller='feed_forward'),
+}
+
+
+def _constructor(config):
+  _, core = build.CORES[config.name]
+  names = build.argument_names(type(config))
+  return functools.partial(
+    core, **{name: getattr(config, name) for name in names}
+  )
+
+
+# The name of a core, or that and a variant -> a constructor without arguments.
+# A core without a small size has its defaults.
 CORES = {
-  'relational_memory': functools.partial(rmc_jax.RelationalMemory, 3, 7, 5),
-  'paper_relational_memory': functools.partial(
-    rmc_jax.PaperRelationalMemory, 3, 7, 5
-  ),
-  'lstm': functools.partial(LSTM, 7, num_layers=2),
-  'lstm_bank': functools.partial(LSTMBank, 23, 3),
-  'lstm_bank, shared': functools.partial(LSTMBank, 53, 3, share_weights=True),
-  'entity_network': functools.partial(EntityNetwork, 3, 29),
-  'dnc': functools.partial(DNC, 5, 7, 3, 2, 'lstm', 17, 2),
-  'dnc, feed forward': functools.partial(
-    DNC, 5, 7, 3, 2, 'feed_forward', 17, 2
-  ),
+  name: _constructor(config)
+  for name, config in (
+    {name: config_class() for name, (config_class, _) in build.CORES.items()}
+    | _SMALL
+  ).items()
 }
 every_core = pytest.mark.parametrize('build', CORES.values(), ids=CORES)
 
@@ -41,7 +68,7 @@ ATOL = 5e-6
 
 @functools.cache
 def make(build):
-  """A transformed step, filled parameters, inputs and a state."""
+  """Returns a transformed step, its parameters, inputs and a state."""
 
   def reach(inputs):
     core = build()
