@@ -1,13 +1,14 @@
 """Exact softmax over a large vocabulary, one block of words at a time.
 
-The letters of this file and of the other softmaxes:
+Shapes in the softmax modules use these letters:
 
-  V  words of the vocabulary
-  D  width of an embedding, and of the hidden rows that are compared with it
-  R  rows: the positions of all leading axes together
-  C  words of a block
+  V  words in the vocabulary
+  D  width of the embeddings and of the hidden rows
+  R  rows, the product of all leading axes
+  C  words in a block
 """
 
+import functools
 import math
 
 import chex
@@ -17,112 +18,58 @@ import jax.numpy as jnp
 from rmc_jax.types import Array
 
 
-def blocked_softmax_cross_entropy(
-  hidden: Array,
-  embeddings: Array,
-  labels: Array,
-  weights: Array | None = None,
-  *,
-  block_size: int,
-  bias: Array | None = None,
-  compute_dtype: jnp.dtype | None = None,
-) -> tuple[Array, Array]:
-  r"""Summed cross-entropy between softmax(h E^T + b) and the labels, in nats.
-
-  .. math:: -\sum_i w_i \log p_i(y_i), \quad \sum_i w_i
-
-  What `rmc_jax.losses.softmax_cross_entropy` gives for the logits
-  :math:`h E^T + b`, which are here nowhere in memory together; the arguments
-  but the weights, and the errors, are those of `blocked_log_probs`.
-
-  Reduction: SUM over all leading axes.
-
-  Args:
-    hidden: [..., D].
-    embeddings: [V, D].
-    labels: [...] integers in 0..V-1; any value where the weight is 0. Any other
-      label with a weight gives nan, which the update refuses to apply.
-    weights: [...] how much each label counts, 0 to leave it out (a mask of
-      bools will do); None counts each as 1.
-    block_size: C.
-    bias: [V], or None.
-    compute_dtype: dtype of the factors of products, or None.
-
-  Returns:
-    The sum [] and the total weight [], both float32 (or wider, if the factors
-    are).
-  """
-  log_probs = blocked_log_probs(
-    hidden,
-    embeddings,
-    labels,
-    block_size=block_size,
-    bias=bias,
-    compute_dtype=compute_dtype,
-  )
-  return summed_cross_entropy(log_probs, weights)
-
-
 def blocked_log_probs(
   hidden: Array,
   embeddings: Array,
   labels: Array,
   *,
   block_size: int,
-  bias: Array | None = None,
-  compute_dtype: jnp.dtype | None = None,
 ) -> Array:
-  r"""Log probability of each label, without an array of [..., V].
+  r"""Returns the log probability of each label without a [..., V] array.
 
   .. math:: \log p_i(y_i) = z_{i y_i} - \log \sum_v e^{z_{iv}}, \qquad
-            z_{iv} = h_i \cdot e_v + b_v
+            z_{iv} = h_i \cdot e_v
 
-  A loop over blocks of C words keeps the largest logit m so far and the sum s
+  A loop over blocks of C words carries the largest logit m so far and the sum s
   of the exponentials relative to it (Milakov and Gimelshein 2018, "Online
   normalizer calculation for softmax"):
 
   .. math:: m' = \max(m, \max_v z_v), \qquad
             s' = s \, e^{m - m'} + \sum_v e^{z_v - m'}
 
-  The backward pass forms the logits of each block again, for
-  :math:`d z_{iv} = g_i ([v = y_i] - p_i(v))`. All told that is four products of
-  the size of the logits for three, and memory for R * C logits at a time for
-  R * V. Leading axes are one set of rows; under `jax.vmap` in their place, the
-  gradient of the embeddings would exist once for each example.
+  The backward pass recomputes the logits of each block for
+  :math:`d z_{iv} = g_i ([v = y_i] - p_i(v))`. This takes four products of the
+  size of the logits instead of three, and memory for R * C logits instead of
+  R * V. Pass leading axes rather than using `jax.vmap`, which would create one
+  gradient of the embeddings per example.
 
-  The gradient is in reverse mode only. Float16 factors would lose the small
-  probabilities in it; bfloat16 keeps them.
+  Factors of products have the promoted dtype of `hidden` and `embeddings`; sums
+  are in float32 or wider. Float16 loses small probabilities in the gradient.
+  Supports reverse-mode differentiation only.
 
   Args:
     hidden: [..., D].
     embeddings: [V, D]; V need not be a multiple of C.
-    labels: [...] integers in 0..V-1; any other gives nan.
-    block_size: C; one of V or more is V.
-    bias: [V], or None.
-    compute_dtype: dtype of the products' factors; None leaves them as they are.
-      Sums are in float32 or wider in any case.
+    labels: [...] integers in 0..V-1; any other label gives nan.
+    block_size: C; capped at V.
 
   Returns:
-    [...], in float32 (or wider, if the factors are).
+    [...] log probabilities, in float32 or wider.
 
   Raises:
-    AssertionError: the shapes or the type of labels do not fit.
-    ValueError: a block size below 1.
+    AssertionError: shapes do not match, or labels are not integers.
+    ValueError: `block_size` is below 1.
   """
   vocab_size = len(embeddings)
   chex.assert_type(labels, int)
   chex.assert_shape(labels, hidden.shape[:-1])
   chex.assert_shape(embeddings, (vocab_size, hidden.shape[-1]))
-  if bias is not None:
-    chex.assert_shape(bias, (vocab_size,))
   if block_size < 1:
     raise ValueError(f'block_size must be >= 1. Got: {block_size}.')
-  log_probs = _differentiable_log_probs(
+  log_probs = _row_log_probs(
     min(block_size, vocab_size),
-    compute_dtype or jnp.promote_types(hidden.dtype, embeddings.dtype),
     hidden.reshape(math.prod(labels.shape), hidden.shape[-1]),
     embeddings,
-    bias,
     labels.reshape(-1),
   )  # [R]
   return nan_unless_words(log_probs.reshape(labels.shape), labels, vocab_size)
@@ -131,107 +78,101 @@ def blocked_log_probs(
 def summed_cross_entropy(
   log_probs: Array, weights: Array | None
 ) -> tuple[Array, Array]:
-  """-sum w log p and sum w, of [...] both; any log p where the weight is 0."""
+  """Returns -sum w log p and sum w, over all axes.
+
+  Args:
+    log_probs: [...]; any value, even nan, where the weight is 0.
+    weights: [...]; None weights each position by 1.
+  """
   if weights is None:
     return -log_probs.sum(), jnp.asarray(log_probs.size, log_probs.dtype)
   chex.assert_shape(weights, log_probs.shape)
   weights = weights.astype(log_probs.dtype)
-  # Not a plain product: a padded label may be out of range, and 0 * nan is nan.
+  # A padded label may be out of range, and 0 * nan is nan.
   weighted = jnp.where(weights == 0, 0.0, weights * log_probs)
   return -weighted.sum(), weights.sum()
 
 
 def nan_unless_words(log_probs: Array, labels: Array, vocab_size: int) -> Array:
-  """The log probabilities [...], nan where the label is not in 0..V-1."""
+  """Replaces log probabilities [...] by nan where labels are not in 0..V-1."""
   return jnp.where((labels >= 0) & (labels < vocab_size), log_probs, jnp.nan)
 
 
 def product(pattern: str, x: Array, y: Array, dtype: jnp.dtype) -> Array:
-  """An einsum with factors in `dtype`, summed in float32 or wider."""
+  """Computes an einsum of factors in `dtype`, summed in float32 or wider."""
   return jnp.einsum(
     pattern,
     x.astype(dtype),
     y.astype(dtype),
-    preferred_element_type=_sums(dtype),
+    preferred_element_type=_sum_dtype(dtype),
   )
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _row_log_probs(
-  block_size: int,
-  dtype: jnp.dtype,
-  hidden: Array,
-  embeddings: Array,
-  bias: Array | None,
-  labels: Array,
+  block_size: int, hidden: Array, embeddings: Array, labels: Array
 ) -> Array:
-  """`blocked_log_probs` of [R, D] rows; anything for a label out of range."""
-  return _forward(block_size, dtype, hidden, embeddings, bias, labels)[0]
+  """Computes `blocked_log_probs` of [R, D] rows for labels in 0..V-1."""
+  return _forward(block_size, hidden, embeddings, labels)[0]
 
 
-def _forward(block_size, dtype, hidden, embeddings, bias, labels):
-  x = hidden.astype(dtype)
+def _forward(block_size, hidden, embeddings, labels):
+  x = hidden.astype(jnp.promote_types(hidden.dtype, embeddings.dtype))
 
   def add_block(carry, index):
     peak, total, own = carry  # m, s and z of the label, each [R]
-    _, _, logits, is_label = _block(
-      index, block_size, x, embeddings, bias, labels
-    )
+    _, _, logits, is_label = _block(index, block_size, x, embeddings, labels)
     new_peak = jnp.maximum(peak, logits.max(axis=-1))
     total *= jnp.exp(peak - new_peak)
     total += jnp.exp(logits - new_peak[:, None]).sum(axis=-1)
     own += jnp.where(is_label, logits, 0.0).sum(axis=-1)
     return (new_peak, total, own), None
 
-  zeros = jnp.zeros(len(x), _sums(dtype))
-  # Not -inf: a bias of -inf forbids a word, and may forbid a block of them.
-  lowest = jnp.full_like(zeros, jnp.finfo(zeros.dtype).min)
+  zeros = jnp.zeros(len(x), _sum_dtype(x.dtype))
   (peak, total, own), _ = jax.lax.scan(
     add_block,
-    (lowest, zeros, zeros),
+    (jnp.full_like(zeros, -jnp.inf), zeros, zeros),
     jnp.arange(_num_blocks(embeddings, block_size)),
   )
-  # In this order: two large numbers first, whose difference is exact.
+  # The difference of the two large numbers is exact, so it comes first.
   log_probs = (own - peak) - jnp.log(total)
-  return log_probs, (hidden, embeddings, bias, labels, peak, total)
+  return log_probs, (hidden, embeddings, labels, peak, total)
 
 
-def _backward(block_size, dtype, kept, g):
-  hidden, embeddings, bias, labels, peak, total = kept
+def _backward(block_size, residuals, g):
+  hidden, embeddings, labels, peak, total = residuals
+  dtype = jnp.promote_types(hidden.dtype, embeddings.dtype)
   x = hidden.astype(dtype)
 
   def add_block(carry, index):
-    d_hidden, d_embeddings, d_bias = carry
+    d_hidden, d_embeddings = carry
     start, words, logits, is_label = _block(
-      index, block_size, x, embeddings, bias, labels
+      index, block_size, x, embeddings, labels
     )
     probs = jnp.exp(logits - peak[:, None]) / total[:, None]
     d_logits = g[:, None] * (is_label - probs)  # [R, C]
     d_hidden += product('rc,cd->rd', d_logits, words, dtype)
     d_words = product('rc,rd->cd', d_logits, x, dtype)
-    d_embeddings = _put(d_embeddings, d_words, start)
-    if bias is not None:
-      d_bias = _put(d_bias, d_logits.sum(axis=0), start)
-    return (d_hidden, d_embeddings, d_bias), None
+    d_embeddings = jax.lax.dynamic_update_slice_in_dim(
+      d_embeddings, d_words.astype(d_embeddings.dtype), start, axis=0
+    )
+    return (d_hidden, d_embeddings), None
 
-  # From the last block to the first: where the last one reaches back into the
-  # one before it, its zeros are overwritten.
-  (d_hidden, d_embeddings, d_bias), _ = jax.lax.scan(
+  # The last block overlaps the one before it and has zeros there, so the loop
+  # runs backwards for the latter to overwrite them.
+  (d_hidden, d_embeddings), _ = jax.lax.scan(
     add_block,
     (
-      jnp.zeros(hidden.shape, _sums(dtype)),
+      jnp.zeros(hidden.shape, _sum_dtype(dtype)),
       jnp.zeros_like(embeddings),
-      None if bias is None else jnp.zeros_like(bias),
     ),
     jnp.arange(_num_blocks(embeddings, block_size)),
     reverse=True,
   )
-  return d_hidden.astype(hidden.dtype), d_embeddings, d_bias, None
+  return d_hidden.astype(hidden.dtype), d_embeddings, None
 
 
-_differentiable_log_probs = jax.custom_vjp(
-  _row_log_probs, nondiff_argnums=(0, 1)
-)
-_differentiable_log_probs.defvjp(_forward, _backward)
+_row_log_probs.defvjp(_forward, _backward)
 
 
 def _num_blocks(embeddings: Array, block_size: int) -> int:
@@ -243,45 +184,34 @@ def _block(
   block_size: int,
   x: Array,
   embeddings: Array,
-  bias: Array | None,
   labels: Array,
 ) -> tuple[Array, Array, Array, Array]:
-  """One block of words: where it starts, its embeddings, logits and labels.
+  """Computes the logits of one block of words.
 
-  Every block has C words. The last one starts early enough for that, and its
-  words that the one before has had get logits of -inf and no label.
+  Every block has C words. The last one overlaps the one before it; the words in
+  both have logits of -inf and no label in the last.
 
   Args:
     index: [] the number of the block.
     block_size: C.
     x: [R, D] in the dtype of factors.
     embeddings: [V, D].
-    bias: [V], or None.
     labels: [R].
 
   Returns:
-    The first word [], the embeddings [C, D], the logits [R, C], and where a
+    The first word [], the embeddings [C, D], the logits [R, C], and whether a
     logit is that of the row's label [R, C].
   """
   first = index * block_size
   start = jnp.minimum(first, len(embeddings) - block_size)
   words = jax.lax.dynamic_slice_in_dim(embeddings, start, block_size)
   logits = product('rd,cd->rc', x, words, x.dtype)
-  if bias is not None:
-    part = jax.lax.dynamic_slice_in_dim(bias, start, block_size)
-    logits += part.astype(logits.dtype)[None, :]
   ids = start + jnp.arange(block_size)
   is_new = (ids >= first)[None, :]
   is_label = (labels[:, None] == ids[None, :]) & is_new
   return start, words, jnp.where(is_new, logits, -jnp.inf), is_label
 
 
-def _put(whole: Array, part: Array, start: Array) -> Array:
-  return jax.lax.dynamic_update_slice_in_dim(
-    whole, part.astype(whole.dtype), start, axis=0
-  )
-
-
-def _sums(dtype: jnp.dtype) -> jnp.dtype:
-  """What is summed in, for factors of `dtype`."""
+def _sum_dtype(dtype: jnp.dtype) -> jnp.dtype:
+  """The dtype of sums of products of factors in `dtype`."""
   return jnp.promote_types(dtype, jnp.float32)

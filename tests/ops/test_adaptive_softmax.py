@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from rmc_jax.ops.adaptive_softmax import adaptive_log_probs
-from rmc_jax.ops.adaptive_softmax import adaptive_softmax_cross_entropy
 from rmc_jax.ops.adaptive_softmax import adaptive_softmax_shapes
 from rmc_jax.ops.adaptive_softmax import AdaptiveWeights
+from rmc_jax.ops.blocked_softmax import summed_cross_entropy
 from tests.ops.largest_array import largest_array
 from tests.reference import softmax as reference
 
@@ -19,7 +19,7 @@ EXACT = {'rtol': 1e-12, 'atol': 1e-12}
 
 
 def make(dtype=np.float64):
-  """Hidden [B, T, D], the softmax and weights [B, T]."""
+  """Returns hidden [B, T, D], the softmax's weights and weights [B, T]."""
   rng = np.random.default_rng(0)
 
   def draw(shape):
@@ -34,14 +34,21 @@ def make(dtype=np.float64):
   return draw((B, T, D)), adaptive, draw((B, T))
 
 
+def cross_entropy(hidden, adaptive, labels, weights=None, block_size=4):
+  log_probs = adaptive_log_probs(
+    hidden, adaptive, labels, block_size=block_size
+  )
+  return summed_cross_entropy(log_probs, weights)
+
+
 def all_labels():
-  """Every word, those beside a cutoff among them."""
+  """Returns every word, including those beside a cutoff."""
   labels = np.random.default_rng(1).permutation(B * T) % V
   return jnp.asarray(labels.reshape(B, T))
 
 
 def dense_log_probs(hidden, adaptive):
-  """[B, T, V] as one array, left to JAX to differentiate."""
+  """Returns [B, T, V] by a plain softmax, which JAX differentiates."""
   of_head = jax.nn.log_softmax(hidden @ adaptive.head.T)
   groups = [of_head[..., : CUTOFFS[0]]]
   for i, (projection, tail) in enumerate(
@@ -52,7 +59,7 @@ def dense_log_probs(hidden, adaptive):
   return jnp.concatenate(groups, axis=-1)
 
 
-def test_shapes_checked_by_hand():
+def test_shapes_equal_hand_calculation():
   shapes = adaptive_softmax_shapes(267_735, (20_000, 40_000, 200_000), 512)
   assert shapes == AdaptiveWeights(
     head=(20_003, 512),
@@ -65,7 +72,7 @@ def test_shapes_checked_by_hand():
 
 
 @pytest.mark.parametrize('block_size', [1, 4, 50])
-def test_every_probability_equals_the_reference_and_they_sum_to_one(block_size):
+def test_probabilities_equal_the_reference_and_sum_to_one(block_size):
   with jax.enable_x64(True):
     hidden, adaptive, _ = make()
     labels = jnp.broadcast_to(jnp.arange(V), (B, T, V))
@@ -84,15 +91,13 @@ def test_every_probability_equals_the_reference_and_they_sum_to_one(block_size):
     np.testing.assert_allclose(np.exp(got).sum(-1), 1.0, **EXACT)
 
 
-def test_sum_and_gradients_equal_those_of_the_dense_distribution():
+def test_loss_and_gradients_equal_the_dense_distribution():
   with jax.enable_x64(True):
     hidden, adaptive, weights = make()
     labels = all_labels()
 
     def loss(hidden, adaptive):
-      return adaptive_softmax_cross_entropy(
-        hidden, adaptive, labels, weights, block_size=4
-      )
+      return cross_entropy(hidden, adaptive, labels, weights)
 
     def dense(hidden, adaptive):
       of_words = dense_log_probs(hidden, adaptive)
@@ -107,7 +112,7 @@ def test_sum_and_gradients_equal_those_of_the_dense_distribution():
       np.testing.assert_allclose(g, w, **EXACT)
 
 
-def test_masked_labels_may_be_anything_and_get_no_gradient():
+def test_masked_labels_are_ignored():
   with jax.enable_x64(True):
     hidden, adaptive, _ = make()
     labels = all_labels()
@@ -117,8 +122,8 @@ def test_masked_labels_may_be_anything_and_get_no_gradient():
     @jax.jit
     def loss_and_gradient(labels):
       return jax.value_and_grad(
-        lambda hidden, adaptive: adaptive_softmax_cross_entropy(
-          hidden, adaptive, labels, jnp.asarray(mask), block_size=4
+        lambda hidden, adaptive: cross_entropy(
+          hidden, adaptive, labels, jnp.asarray(mask)
         ),
         (0, 1),
         has_aux=True,
@@ -134,7 +139,7 @@ def test_masked_labels_may_be_anything_and_get_no_gradient():
 
 
 @pytest.mark.parametrize('label', [V, V + 1, -1])
-def test_a_label_out_of_range_is_not_finite(label):
+def test_label_out_of_range_gives_nan(label):
   hidden, adaptive, _ = make(np.float32)
   got = adaptive_log_probs(
     hidden, adaptive, all_labels().at[2, 1].set(label), block_size=4
@@ -142,31 +147,21 @@ def test_a_label_out_of_range_is_not_finite(label):
   assert np.argwhere(np.isnan(got)).tolist() == [[2, 1]]
 
 
-def test_factors_are_narrow_and_sums_are_not():
+def test_bfloat16_weights_are_summed_in_float32():
   hidden, adaptive, _ = make(np.float32)
   labels = all_labels()
-  got, same, exact = (
-    adaptive_log_probs(*args, labels, block_size=4, compute_dtype=dtype)
-    for args, dtype in (
-      ((hidden, adaptive), jnp.bfloat16),
-      (
-        jax.tree.map(
-          lambda x: x.astype(jnp.bfloat16).astype(x.dtype),
-          (hidden, adaptive),
-        ),
-        jnp.bfloat16,
-      ),
-      ((hidden, adaptive), None),
-    )
+  narrow = jax.tree.map(lambda x: x.astype(jnp.bfloat16), (hidden, adaptive))
+  got, exact = (
+    adaptive_log_probs(*args, labels, block_size=4)
+    for args in (narrow, (hidden, adaptive))
   )
   assert got.dtype == jnp.float32
-  np.testing.assert_array_equal(got, same)
   # Logits up to 20 from factors of 8 bits.
   np.testing.assert_allclose(got, exact, atol=20 * 2**-8 * 2)
   assert np.abs(got - exact).max() > 1e-3
 
 
-def test_no_array_has_a_number_for_each_row_and_word_of_a_tail():
+def test_no_array_holds_all_rows_by_all_words_of_a_tail():
   rows, width, block = 60, 4, 16
   shapes = adaptive_softmax_shapes(1000, (20, 100), width, shrink=2)
   adaptive = jax.tree.map(
@@ -174,7 +169,7 @@ def test_no_array_has_a_number_for_each_row_and_word_of_a_tail():
   )
 
   def loss(hidden, adaptive):
-    return adaptive_softmax_cross_entropy(
+    return cross_entropy(
       hidden, adaptive, jnp.zeros(rows, int), block_size=block
     )[0]
 
@@ -185,19 +180,21 @@ def test_no_array_has_a_number_for_each_row_and_word_of_a_tail():
 
 
 @pytest.mark.parametrize('cutoffs', [(), (0, 5), (5, 5), (7, 5), (5, V)])
-def test_cutoffs_that_do_not_rise_are_refused(cutoffs):
-  with pytest.raises(ValueError, match='cutoffs must be one or more') as error:
+def test_refuses_cutoffs_that_do_not_increase(cutoffs):
+  with pytest.raises(
+    ValueError, match='cutoffs must be one or more increasing'
+  ) as error:
     adaptive_softmax_shapes(V, cutoffs, D)
   assert str(cutoffs) in str(error.value)
 
 
-def test_a_tail_without_width_is_refused():
-  with pytest.raises(ValueError, match='width must be 64 at least') as error:
+def test_refuses_a_tail_of_width_zero():
+  with pytest.raises(ValueError, match='width must be >= 64') as error:
     adaptive_softmax_shapes(V, CUTOFFS, D)
   assert 'Got: 13' in str(error.value)
 
 
-def test_weights_that_do_not_fit_are_refused():
+def test_refuses_weights_of_inconsistent_shapes():
   hidden, adaptive, _ = make(np.float32)
   labels = all_labels()
 

@@ -1,13 +1,13 @@
 """Large-vocabulary softmaxes in plain NumPy, word by word.
 
-Written from the equations with loops over rows and words, in float64.
+Follows the equations with loops over rows and words, in float64.
 """
 
 import numpy as np
 
 
 def log_probs(logits):
-  """log softmax of each row of [R, V]."""
+  """Returns the log softmax of each row of [R, V]."""
   result = []
   for row in np.asarray(logits, np.float64):
     total = 0.0
@@ -17,15 +17,14 @@ def log_probs(logits):
   return np.array(result)
 
 
-def cross_entropy(hidden, embeddings, bias, labels, weights):
-  """sum of -w log p(label), and its gradient for the first three, by name."""
+def cross_entropy(hidden, embeddings, labels, weights):
+  """Returns the sum of -w log p(label) and its gradients, by name."""
   total = 0.0
   slopes = {
     'hidden': np.zeros(hidden.shape),
     'embeddings': np.zeros(embeddings.shape),
-    'bias': np.zeros(bias.shape),
   }
-  of_words = log_probs([[h @ e for e in embeddings] + bias for h in hidden])
+  of_words = log_probs([[h @ e for e in embeddings] for h in hidden])
   for i, (label, weight) in enumerate(zip(labels, weights, strict=True)):
     if weight == 0.0:
       continue
@@ -34,15 +33,14 @@ def cross_entropy(hidden, embeddings, bias, labels, weights):
       slope = weight * (np.exp(log_prob) - (v == label))
       slopes['hidden'][i] += slope * embeddings[v]
       slopes['embeddings'][v] += slope * hidden[i]
-      slopes['bias'][v] += slope
   return total, slopes
 
 
 def adaptive_distribution(hidden, head, tails):
-  """Probabilities of all V words, [R, V] (Grave et al. 2017).
+  """Returns the probabilities of all V words, [R, V] (Grave et al. 2017).
 
   `tails` are pairs of a projection [D, d] and embeddings [n, d]; the last rows
-  of the head [c + len(tails), D] stand for the tails.
+  of the head [c + len(tails), D] are the tails'.
   """
   result = []
   for h in np.asarray(hidden, np.float64):
@@ -58,7 +56,7 @@ def adaptive_distribution(hidden, head, tails):
 
 
 def log_uniform(vocab_size):
-  """P(k) = log((k + 2) / (k + 1)) / log(V + 1) of each word."""
+  """Returns P(k) = log((k + 2) / (k + 1)) / log(V + 1) of each word."""
   return np.array(
     [
       np.log((k + 2) / (k + 1)) / np.log(vocab_size + 1)
@@ -67,17 +65,17 @@ def log_uniform(vocab_size):
   )
 
 
-def sampled_log_probs(hidden, embeddings, bias, labels, ids, threshold):
-  """log p(label) among the label and the sampled words, each once.
+def sampled_log_probs(hidden, embeddings, labels, ids, threshold):
+  """Returns log p(label) among the label and the sampled words, each once.
 
-  Logits are less the log of how many times the word was expected.
+  The log of the expected count of a word is subtracted from its logit.
   """
   p = log_uniform(len(embeddings))
   result = []
   for h, label in zip(np.asarray(hidden, np.float64), labels, strict=True):
     candidates = [label] + [i for i in ids if i != label]
     logits = [
-      h @ embeddings[i] + bias[i] - np.log(1.0 - np.exp(-p[i] * threshold))
+      h @ embeddings[i] - np.log(1.0 - np.exp(-p[i] * threshold))
       for i in candidates
     ]
     result.append(log_probs([logits])[0, 0])
