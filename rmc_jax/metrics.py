@@ -1,8 +1,8 @@
-"""Metrics as sums and counts, which travel, and the one division at the end.
+"""Metrics as pairs of a sum and a count.
 
-A metric is a pair (sum, count). Pairs from several devices, updates or batches
-are added; only `divide`, on the host, makes a mean of them. So a ragged last
-batch or an unequal mask weighs what it should.
+Pairs from several devices, updates or batches are added, and `divide` computes
+the means on the host. Every example then has the same weight, also in a smaller
+last batch or under unequal masks.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ import numpy as np
 
 from rmc_jax.types import Array
 
-# name -> (sum, count): 0-d JAX arrays on the devices, floats on the host.
+# name -> (sum, count): 0-d JAX arrays on devices, floats on the host.
 SumsAndCounts: TypeAlias = Mapping[str, tuple[Any, Any]]
 
 
@@ -24,17 +24,16 @@ def accuracy(
 ) -> tuple[Array, Array]:
   """Counts the labels that have the largest logit.
 
-  Reduction: SUM over all leading axes; `jax.vmap(accuracy)` gives one pair for
-  each example. Of equal logits the first wins.
+  Reduction: SUM over all leading axes; `jax.vmap(accuracy)` returns one pair
+  per example. Among equal logits the first counts as the largest.
 
   Args:
     logits: [..., C], C the number of classes.
     labels: [...] integers in 0..C-1; any value where the weight is 0.
-    weights: [...] how much each label counts, 0 to leave it out (a mask of
-      bools will do); None counts each as 1.
+    weights: [...] weights or a boolean mask; None weights each label by 1.
 
   Returns:
-    The weight of the right answers [] and the total weight [], both float32.
+    The weight of the correct labels [] and the total weight [], both float32.
   """
   chex.assert_type(labels, int)
   chex.assert_shape(labels, logits.shape[:-1])
@@ -50,15 +49,14 @@ def merge(first: SumsAndCounts, *rest: SumsAndCounts) -> SumsAndCounts:
   """Adds sums to sums and counts to counts.
 
   Raises:
-    ValueError: the names differ, so that some mean would be over less than it
-      says; the message lists the names that are not in all of them.
+    ValueError: the names differ.
   """
   merged = dict(first)
   for other in rest:
     if unmatched := sorted(merged.keys() ^ other.keys()):
       raise ValueError(
-        f'Metrics to be merged must have the same names; {unmatched} are '
-        'not in all of them.'
+        'Metrics to merge must have the same names. Not in all of them: '
+        f'{unmatched}.'
       )
     merged = {
       name: (total + other[name][0], count + other[name][1])
@@ -68,11 +66,10 @@ def merge(first: SumsAndCounts, *rest: SumsAndCounts) -> SumsAndCounts:
 
 
 def divide(metrics: SumsAndCounts) -> dict[str, float]:
-  """The means, as Python floats: sum / count for each name.
+  """Returns the means, sum / count, as Python floats.
 
-  Reads the arrays, and so waits for the devices. A count of zero gives nan, not
-  an error: that nothing was counted (no episode ended in this interval) is a
-  fact to be logged, which the progress line shows as nan.
+  Blocks until the arrays are computed. A count of zero gives nan, for example
+  if no episode ended in an interval.
   """
   means = {}
   for name, (total, count) in metrics.items():

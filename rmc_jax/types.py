@@ -1,6 +1,6 @@
-"""The letters that name array axes, and the aliases for what flows around.
+"""Names of array axes, and type aliases.
 
-Every shape in this package is written in these letters:
+Shapes in this package use these letters:
 
   B  batch
   T  time, the steps of a sequence
@@ -10,7 +10,7 @@ Every shape in this package is written in these letters:
   K  key (and query) size of one head
   V  value size of one head, `head_size`
   D  slot width, H * V
-  F  queries, keys and values of all heads side by side, H * (2 * K + V)
+  F  queries, keys and values of all heads, H * (2 * K + V)
   G  gate width: D for 'unit' gates, 1 for 'memory' gates
   L  blocks of attention in one step
 
@@ -22,5 +22,5 @@ from typing import Any
 import jax
 
 Array = jax.Array
-# Any nest of arrays: a batch, the state of a core, the parameters of a model.
+# A nest of arrays: a batch, the state of a core, the parameters of a model.
 ArrayTree = Any

@@ -1,4 +1,4 @@
-"""Unrolls any recurrent core over a sequence, as fast as the core allows."""
+"""Unrolls a recurrent core over a sequence."""
 
 from collections.abc import Callable
 import functools
@@ -10,11 +10,11 @@ import jax.numpy as jnp
 
 from rmc_jax.cores import AttendingCore
 from rmc_jax.cores import ProjectedCore
-from rmc_jax.cores.deferred_gradients import tap_weights
+from rmc_jax.cores.deferred_gradients import add_probes
 from rmc_jax.types import Array
 from rmc_jax.types import ArrayTree
 
-# Those of jax.checkpoint_policies that are policies and not makers of them.
+# The members of jax.checkpoint_policies that need no arguments.
 REMAT_POLICIES = (
   'everything_saveable',
   'nothing_saveable',
@@ -41,47 +41,45 @@ def unroll(
   """Runs `core` over a sequence, carrying the state.
 
   Outputs, states and gradients are those of
-  `hk.dynamic_unroll(core, inputs, state)`. What a `ProjectedCore` computes from
-  the inputs alone is computed for all steps at once, before the loop; any other
-  core, `hk.DeepRNN` and `hk.ResetCore` among them, is looped over unchanged.
+  `hk.dynamic_unroll(core, inputs, state)`. The input part of a `ProjectedCore`
+  is computed for all steps at once, before the loop; any other core, including
+  `hk.DeepRNN` and `hk.ResetCore`, runs unchanged.
 
   Args:
     core: a function `(inputs, state) -> (outputs, next_state)`, usually an
       `hk.RNNCore`.
-    inputs: a nest of [T, B, ...] arrays ([T, ...] for an unbatched state). For
-      a `ProjectedCore` one array, its axes after B flattened as the core does.
+    inputs: a nest of [T, B, ...] arrays ([T, ...] for an unbatched state). A
+      `ProjectedCore` takes one array and flattens its axes after B.
     state: the state before the first step.
     time_major: if False, `inputs`, `reset`, outputs and the states of
       `return_all_states` have the B axis before the T axis.
-    treat_input_as_matrix: join the rows of [T, B, I, ...] inputs to the memory
-      one by one; only for an `AttendingCore`.
-    reset: [T, B] booleans, [T] unbatched: where True the step starts from
-      `core.initial_state`, as after the end of an episode.
-    lengths: [B] integers, () unbatched: example b ends after `lengths[b]`
-      steps. From there on its state stays as it was and its outputs are zero,
-      as with the `sequence_length` of TensorFlow's `dynamic_rnn`.
-    remat: what the backward pass recomputes instead of keeping it. None, for a
-      `ProjectedCore`: all but the results of products ('dots_saveable'), which
-      costs no time; for any other core as False: nothing. True: each step from
-      its state, memory for T states in place of T steps' work. Or a policy of
-      `jax.checkpoint_policies`; one of REMAT_POLICIES also by name.
+    treat_input_as_matrix: attend to each row of [T, B, I, ...] inputs; only for
+      an `AttendingCore`.
+    reset: [T, B] booleans, [T] unbatched: where True, the step starts from
+      `core.initial_state`, for example at the start of an episode.
+    lengths: [B] integers, () unbatched: example b has `lengths[b]` steps. After
+      them its state stays constant and its outputs are zero, like the
+      `sequence_length` of TensorFlow's `dynamic_rnn`.
+    remat: what the backward pass recomputes to save memory. None: everything
+      except matrix products ('dots_saveable') for a `ProjectedCore`, which
+      costs no time, and nothing for other cores. False: nothing. True: each
+      step from its state. Or a policy of `jax.checkpoint_policies`; those in
+      REMAT_POLICIES also by name.
     unroll: steps in one iteration of the loop, as in `hk.dynamic_unroll`.
-    defer_weight_gradients: form the gradients of large weights once, after the
-      backward loop; only for a `ProjectedCore`, and where `remat` leaves the
-      products' factors in memory (None, False). The numbers differ by rounding.
-      Such a gradient has no forward mode (`jax.jvp`, `jax.jacfwd`), for which
-      this must be False.
+    defer_weight_gradients: compute the gradients of large weights once, after
+      the backward loop; only for a `ProjectedCore` with `remat` None or False.
+      The numbers differ by rounding. Must be False for forward-mode
+      differentiation (`jax.jvp`, `jax.jacfwd`).
     return_all_states: return the state after every step, not only the last.
-    return_trace: return `(outputs, StepTrace)` in place of the outputs, each
-      field with the axes of `outputs` in front; only for an `AttendingCore`.
+    return_trace: return `(outputs, StepTrace)` instead of the outputs, with the
+      leading axes of `outputs`; only for an `AttendingCore`.
 
   Returns:
     The outputs, a nest of [T, B, ...] arrays, and the last state (or all).
 
   Raises:
     TypeError: `reset` is not boolean or `lengths` not integer.
-    ValueError: shapes do not fit each other, or an option needs a core with
-      more methods than this one has.
+    ValueError: shapes do not match, or the core does not support an option.
   """
   reset = None if reset is None else jnp.asarray(reset)
   lengths = None if lengths is None else jnp.asarray(lengths)
@@ -92,8 +90,8 @@ def unroll(
   }.items():
     if value and not isinstance(core, AttendingCore):
       raise ValueError(
-        f'{option}=True needs a relational memory of rmc_jax, an '
-        f'AttendingCore; {type(core).__name__} is none.'
+        f'{option}=True needs an AttendingCore, such as '
+        f'rmc_jax.RelationalMemory. Got: {type(core).__name__}.'
       )
   num_steps, *batch_shape = _leading_shape(
     core, inputs, state, time_major, reset, lengths
@@ -106,11 +104,11 @@ def unroll(
     )
     options = {'treat_input_as_matrix': True} if treat_input_as_matrix else {}
     inputs = core.project(inputs, **options)
-    state = core.widen_state(state)
+    state = core.upcast_state(state)
     step = core.step
     if return_trace and isinstance(core, AttendingCore):
       step = core.trace_step
-    step = functools.partial(_loaded_step, step)
+    step = functools.partial(_step_on_loaded_inputs, step)
   else:
     step = core
 
@@ -125,17 +123,16 @@ def unroll(
     make_initial_state = getattr(core, 'initial_state', None)
     if make_initial_state is None:
       raise ValueError(
-        'reset needs a core with an initial_state to return to; '
-        f'{type(core).__name__} has none.'
+        f'reset needs a core with initial_state(). Got: {type(core).__name__}.'
       )
     initial_state = make_initial_state(*batch_shape or (None,))
   step = functools.partial(_controlled_step, step, initial_state)
   xs = inputs, reset, active
   if projected and defer_weight_gradients and not remat:
-    step, xs = _tapped(step, xs, state, time_major, num_steps)
+    step, xs = _with_probes(step, xs, state, time_major, num_steps)
   if remat is None and projected:
     remat = 'dots_saveable'
-  if remat and not hk.running_init():  # It would sort the parameters by name.
+  if remat and not hk.running_init():  # hk.remat would reorder the parameters.
     step = _rematerialized(step, remat)
   return hk.dynamic_unroll(
     step,
@@ -148,7 +145,7 @@ def unroll(
 
 
 def _leading_shape(core, inputs, state, time_major, reset, lengths):
-  """[T, B] or [T], after checking that everything given agrees on it."""
+  """Returns [T, B] or [T] after checking that all arguments agree."""
   leaves = jax.tree.leaves(inputs)
   if not leaves or any(jnp.ndim(leaf) < 1 for leaf in leaves):
     raise ValueError(
@@ -161,7 +158,7 @@ def _leading_shape(core, inputs, state, time_major, reset, lengths):
     batch_rank = jnp.ndim(reset) - 1
   elif lengths is not None:
     batch_rank = jnp.ndim(lengths)
-  else:  # What the core makes of axes after time is its own affair.
+  else:  # Other cores may use the axes after time as they like.
     batch_rank = 0 if time_major else 1
   if batch_rank not in (0, 1):
     raise ValueError(
@@ -170,13 +167,13 @@ def _leading_shape(core, inputs, state, time_major, reset, lengths):
     )
   if not time_major and batch_rank == 0:
     raise ValueError(
-      'time_major=False needs a batch axis before the time axis, but the '
-      'state is unbatched.'
+      'time_major=False needs a batch axis before the time axis. Got an '
+      'unbatched state.'
     )
   shapes = {jnp.shape(leaf)[: 1 + batch_rank] for leaf in leaves}
   if len(shapes) > 1 or any(len(shape) < 1 + batch_rank for shape in shapes):
     raise ValueError(
-      'All inputs must begin with the same time and batch axes. Got: '
+      'All inputs must start with the same time and batch axes. Got: '
       f'{sorted(shapes)}.'
     )
   (leading,) = shapes
@@ -192,13 +189,13 @@ def _leading_shape(core, inputs, state, time_major, reset, lengths):
 
 
 def _check_option(name, value, shape, dtype, remedy):
-  """Raises unless an optional array has the shape and kind it must have."""
+  """Raises if an optional array has another shape or dtype."""
   if value is None:
     return
   if jnp.shape(value) != tuple(shape):
     raise ValueError(
-      f'{name} has shape {jnp.shape(value)}, expected {tuple(shape)}, as the '
-      'inputs have it.'
+      f'{name} has shape {jnp.shape(value)}, expected {tuple(shape)}, like the '
+      'inputs.'
     )
   if not jnp.issubdtype(jnp.result_type(value), dtype):
     raise TypeError(f'{name} is {jnp.result_type(value)}, expected {remedy}.')
@@ -209,45 +206,61 @@ def _shape(value) -> tuple[int, ...] | None:
 
 
 def _swap(axes: list, time_major: bool) -> list:
-  """Time first, batch second; or the other way round."""
+  """Swaps the first two axes unless `time_major`."""
   return axes if time_major else [axes[1], axes[0], *axes[2:]]
 
 
-def _loaded_step(step, projected, state):
-  """One step on projected inputs in buffers of their own.
+@jax.custom_jvp
+def _load(projected):
+  """Copies the projected inputs of a step to buffers of their own, on CPUs.
 
-  XLA for CPUs else reads them inside the loops over slots and units that use
-  them, straight from the sequence and number by number, which took a fifth of a
-  forward pass. It fuses nothing across a branch that it cannot decide.
+  XLA for CPUs otherwise fuses the read of the sequence into the loops over
+  slots and units that use it, which took a fifth of a forward pass. It cannot
+  fuse across a branch whose condition is unknown at compile time.
   """
 
-  def load(tree):
-    undecided = jax.lax.optimization_barrier(jnp.array(True))
+  def copy(tree):
+    true = jax.lax.optimization_barrier(jnp.array(True))
     return jax.lax.cond(
-      undecided, lambda x: x, lambda x: jax.tree.map(jnp.zeros_like, x), tree
+      true, lambda x: x, lambda x: jax.tree.map(jnp.zeros_like, x), tree
     )
 
-  projected = jax.lax.platform_dependent(
-    projected, cpu=load, default=lambda x: x
-  )
-  return step(projected, state)
+  return jax.lax.platform_dependent(projected, cpu=copy, default=lambda x: x)
+
+
+@_load.defjvp
+def _load_jvp(primals, tangents):
+  # The derivative is the identity; that of the branch would be another branch.
+  return _load(*primals), tangents[0]
+
+
+def _step_on_loaded_inputs(step, projected, state):
+  return step(_load(projected), state)
 
 
 def _controlled_step(step, initial_state, inputs, state):
-  """One step with its reset before, and its end-of-example freeze after."""
+  """Runs a step after a reset, and keeps the state of ended examples."""
   inputs, reset, active = inputs
   before = state
   if reset is not None:
-    before = _select(reset, initial_state, state)
+    before = select(reset, initial_state, state)
   outputs, after = step(inputs, before)
   if active is not None:
-    after = _select(active, after, state)
-    outputs = _select(active, outputs, jax.tree.map(jnp.zeros_like, outputs))
+    after = select(active, after, state)
+    outputs = select(active, outputs, jax.tree.map(jnp.zeros_like, outputs))
   return outputs, after
 
 
-def _select(condition, on_true, on_false):
-  """`jnp.where` over two nests, for a condition on their leading axes."""
+def select(
+  condition: Array, on_true: ArrayTree, on_false: ArrayTree
+) -> ArrayTree:
+  """Applies `jnp.where` to two nests.
+
+  Args:
+    condition: [...] booleans, on the leading axes of the arrays.
+    on_true: a nest of arrays, cast to the dtypes of `on_false`.
+    on_false: a nest of arrays.
+  """
 
   def where(x, y):
     expanded = condition.reshape(
@@ -258,27 +271,26 @@ def _select(condition, on_true, on_false):
   return jax.tree.map(where, on_true, on_false)
 
 
-def _tapped(step, xs, state, time_major, num_steps):
-  """`step` with a tap at each large weight, and what to loop over for xs."""
-  if hk.running_init():  # The weights are not there yet.
+def _with_probes(step, xs, state, time_major, num_steps):
+  """Adds weight gradient probes to `step` and to the sequences `xs`."""
+  if hk.running_init():  # The weights do not exist yet.
     return step, xs
   first = jax.tree.map(lambda x: x[0] if time_major else x[:, 0], xs)
-  step, taps = tap_weights(step, first, state, num_steps)
+  step, probes = add_probes(step, first, state, num_steps)
   if not time_major:
-    taps = jax.tree.map(lambda tap: tap.swapaxes(0, 1), taps)
-  return step, (xs, taps)
+    probes = jax.tree.map(lambda probe: probe.swapaxes(0, 1), probes)
+  return step, (xs, probes)
 
 
 def _rematerialized(step, remat):
-  """`step` under `hk.remat`, with the policy asked for."""
+  """Wraps `step` in `hk.remat` with a policy."""
   policy = None if remat is True else remat
   if isinstance(policy, str):
     if policy not in REMAT_POLICIES:
       raise ValueError(
-        f'remat={policy!r} is no policy of jax.checkpoint_policies that '
-        f'needs no arguments; expected one of {", ".join(REMAT_POLICIES)}, '
-        'or a policy itself.'
+        'remat must be a bool, a policy or one of '
+        f'{", ".join(REMAT_POLICIES)}. Got: {policy!r}.'
       )
     policy = getattr(jax.checkpoint_policies, policy)
-  # The loop itself keeps XLA from merging the recomputation with the original.
+  # In a loop, XLA cannot merge the recomputation with the original.
   return hk.remat(step, policy=policy, prevent_cse=False)

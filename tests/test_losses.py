@@ -8,7 +8,7 @@ import pytest
 from rmc_jax import losses
 
 B, T, C = 3, 5, 7
-# float32 logsumexp of a handful of numbers of size 1, and their sum.
+# float32 logsumexp of a few values of order 1, and their sum.
 TOLERANCE = {'rtol': 1e-5}
 
 
@@ -31,7 +31,7 @@ def labels():
   return np.random.default_rng(1).integers(0, C, size=(B, T))
 
 
-def test_is_the_sum_over_all_leading_axes(logits, labels):
+def test_sums_over_all_leading_axes(logits, labels):
   total, weight = losses.softmax_cross_entropy(
     jnp.asarray(logits), jnp.asarray(labels)
   )
@@ -52,7 +52,7 @@ def test_weights_scale_each_label(logits, labels):
   np.testing.assert_allclose(weight, weights.sum(), **TOLERANCE)
 
 
-def test_masked_labels_may_be_anything_and_get_no_gradient(logits, labels):
+def test_masked_labels_are_ignored(logits, labels):
   mask = np.ones((B, T), bool)
   mask[1, 2:] = False
   padded = np.where(mask, labels, [[C], [C + 90], [-1]])
@@ -74,7 +74,7 @@ def test_masked_labels_may_be_anything_and_get_no_gradient(logits, labels):
   )
 
 
-def test_vmap_gives_one_pair_for_each_example(logits, labels):
+def test_vmap_returns_one_pair_per_example(logits, labels):
   totals, weights = jax.vmap(losses.softmax_cross_entropy)(
     jnp.asarray(logits), jnp.asarray(labels)
   )
@@ -85,7 +85,7 @@ def test_vmap_gives_one_pair_for_each_example(logits, labels):
 
 
 def test_bfloat16_logits_are_summed_in_float32(logits, labels):
-  # 15 losses near 2 sum to 32 or so, where bfloat16 has steps of 0.25.
+  # 15 losses near 2 sum to about 32, where bfloat16 has steps of 0.25.
   rounded = jnp.asarray(logits, jnp.bfloat16)
   total, _ = losses.softmax_cross_entropy(rounded, jnp.asarray(labels))
   assert total.dtype == jnp.float32
@@ -100,7 +100,7 @@ def test_large_logits_do_not_overflow():
   assert total == 2e4
 
 
-def test_a_label_out_of_range_is_not_finite(logits, labels):
+def test_label_out_of_range_gives_nan(logits, labels):
   labels[0, 0] = C
   total, _ = losses.softmax_cross_entropy(
     jnp.asarray(logits), jnp.asarray(labels)
@@ -111,7 +111,7 @@ def test_a_label_out_of_range_is_not_finite(logits, labels):
 @pytest.mark.parametrize(
   ('label_shape', 'weight_shape'), [((T, B), (T, B)), ((B, T), (T, B))]
 )
-def test_swapped_axes_are_refused(logits, label_shape, weight_shape):
+def test_refuses_swapped_axes(logits, label_shape, weight_shape):
   with pytest.raises(AssertionError):
     losses.softmax_cross_entropy(
       jnp.asarray(logits),
@@ -120,6 +120,6 @@ def test_swapped_axes_are_refused(logits, label_shape, weight_shape):
     )
 
 
-def test_float_labels_are_refused(logits):
+def test_refuses_float_labels(logits):
   with pytest.raises(AssertionError):
     losses.softmax_cross_entropy(jnp.asarray(logits), jnp.zeros((B, T)))

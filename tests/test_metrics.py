@@ -21,7 +21,7 @@ def labels_right_at(logits, right):
   return np.where(right, logits.argmax(-1), (logits.argmax(-1) + 1) % C)
 
 
-def test_accuracy_counts_the_right_answers(logits):
+def test_accuracy_counts_correct_labels(logits):
   right = np.zeros((B, T), bool)
   right[0, :4] = right[2, 1] = True
   labels = jnp.asarray(labels_right_at(logits, right))
@@ -32,7 +32,7 @@ def test_accuracy_counts_the_right_answers(logits):
   np.testing.assert_array_equal(count, [T] * B)
 
 
-def test_accuracy_leaves_out_what_weighs_nothing(logits):
+def test_accuracy_ignores_labels_of_weight_zero(logits):
   right = np.zeros((B, T), bool)
   right[0, :4] = True
   mask = np.ones((B, T), bool)
@@ -49,27 +49,27 @@ def test_accuracy_refuses_swapped_axes(logits):
     metrics.accuracy(jnp.asarray(logits), jnp.zeros((T, B), jnp.int32))
 
 
-def test_the_mean_of_merged_is_not_the_mean_of_means():
+def test_mean_of_merged_metrics_weights_every_example_equally():
   merged = metrics.merge(
     {'loss': (2.0, 4)}, {'loss': (9.0, 1)}, {'loss': (0.0, 5)}
   )
   assert metrics.divide(merged) == {'loss': 1.1}
 
 
-def test_merge_of_one_is_itself():
+def test_merge_of_one_changes_nothing():
   assert metrics.merge({'loss': (2.0, 4)}) == {'loss': (2.0, 4)}
 
 
-def test_merge_refuses_a_missing_name_and_says_which():
+def test_merge_refuses_a_missing_name():
   with pytest.raises(ValueError, match='accuracy'):
     metrics.merge({'loss': (2.0, 4), 'accuracy': (1.0, 4)}, {'loss': (2.0, 4)})
 
 
-def test_divide_reads_arrays_and_returns_floats():
+def test_divide_returns_floats_for_arrays():
   means = metrics.divide({'loss': (jnp.asarray(3.0), jnp.asarray(2))})
   assert means == {'loss': 1.5}
   assert isinstance(means['loss'], float)
 
 
-def test_nothing_counted_is_nan_without_a_warning():
+def test_a_count_of_zero_gives_nan_without_a_warning():
   assert math.isnan(metrics.divide({'episodes': (0.0, 0)})['episodes'])

@@ -26,13 +26,13 @@ CORES = {
   ),
 }
 
-# The products of T * B rows and of B rows may round differently; values are of
-# order 1 and pass through up to T steps. Reached: 1e-6.
+# Products of T * B and of B rows may round differently, for values of order 1
+# over up to T steps. Measured: 1e-6.
 ATOL = 1e-5
 
 
 def run(core, how, inputs=None, batch_size=B, gradients=False, **kwargs):
-  """Outputs and final state (and gradients) of one way to unroll one core."""
+  """Returns outputs, final state and optionally gradients of an unroll."""
   if inputs is None:
     inputs = make_inputs()
 
@@ -43,7 +43,7 @@ def run(core, how, inputs=None, batch_size=B, gradients=False, **kwargs):
     return CORES[core]().initial_state(batch_size)
 
   net = hk.without_apply_rng(hk.transform(forward))
-  # Off its initial value, so that a state that is not read is noticed.
+  # Not the initial state, so that ignoring the state fails.
   state = jax.tree.map(
     lambda s: s + 0.3, hk.testing.transform_and_run(initial_state)()
   )
@@ -63,7 +63,7 @@ def run(core, how, inputs=None, batch_size=B, gradients=False, **kwargs):
 
 
 def fill(shapes):
-  """Parameters of the given shapes: no initialiser to compile."""
+  """Returns parameters of given shapes without compiling initialisers."""
   rng = np.random.default_rng(2)
   return jax.tree.map(
     lambda s: jnp.asarray(0.3 * rng.normal(size=s.shape), s.dtype), shapes
@@ -76,7 +76,7 @@ def make_inputs(*shape):
 
 
 def weighted_sum(x):
-  """A loss that tells every element of `x` from every other."""
+  """Sums `x` with distinct weights."""
   weights = np.random.default_rng(1).normal(size=x.shape)
   return jnp.sum(x * jnp.asarray(weights, x.dtype))
 
@@ -172,7 +172,7 @@ def test_reset_equals_reset_core(core):
   )
 
 
-def test_reset_forgets_exactly_what_came_before():
+def test_reset_discards_only_earlier_steps():
   inputs = make_inputs()
   reset = jnp.zeros((T, B), bool).at[3, 1].set(True)
   before, _ = run('relational', rmc_jax.unroll, inputs, reset=reset)
@@ -198,7 +198,7 @@ def test_lengths_equal_shorter_sequences(core):
     )
 
 
-def test_a_reset_after_the_end_leaves_the_state_frozen():
+def test_reset_after_the_end_keeps_the_state():
   reset = jnp.zeros((T, B), bool).at[4, 0].set(True)
   lengths = jnp.array([4, 6, 6])
   _, state = run('relational', rmc_jax.unroll, lengths=lengths)
@@ -208,14 +208,14 @@ def test_a_reset_after_the_end_leaves_the_state_frozen():
 
 @pytest.mark.slow
 @pytest.mark.parametrize('core', ['memory_gates', 'paper'])
-def test_gradients_with_everything_at_once(core):
+def test_gradients_with_all_options_at_once(core):
   reset = np.zeros((B, T), bool)
   reset[1, 2] = reset[2, 4] = True
   lengths = [T, 4, 5]
   inputs = make_inputs(B, T, ROWS, FEATURES)
 
   def by_hand(core, inputs, state):
-    # Every example on its own, step by step, in plain Python.
+    # Single steps of each example in Python.
     outputs, states = [], []
     for b, length in enumerate(lengths):
       one = jax.tree.map(lambda s, b=b: s[b : b + 1], state)
@@ -251,7 +251,7 @@ def test_gradients_with_everything_at_once(core):
 @pytest.mark.parametrize(
   'remat', [False, True, *REMAT_POLICIES, jax.checkpoint_policies.dots_saveable]
 )
-def test_remat_and_unroll_leave_the_numbers(remat):
+def test_remat_and_unroll_change_no_number(remat):
   core = 'memory_gates'
   assert_close(
     run(core, rmc_jax.unroll, gradients=True, remat=remat, unroll=2),
@@ -312,7 +312,7 @@ def test_trace_of_every_step_and_block(core, blocks, gates):
   }
 
 
-def test_a_trace_that_is_not_asked_for_is_not_kept():
+def test_unused_trace_takes_no_memory():
   def compiled(return_trace):
     def forward(inputs):
       core = CORES['relational']()
@@ -339,7 +339,7 @@ def test_projections_are_outside_the_loop():
   params = jax.eval_shape(net.init, jax.random.key(0), make_inputs())
   jaxpr = jax.make_jaxpr(net.apply)(params, make_inputs())
   outside = [e for e in jaxpr.eqns if 'dot_general' in str(e.primitive)]
-  # Input rows, their queries, keys and values, their share of the gates.
+  # Input rows; their queries, keys and values; their part of the gates.
   assert [e.outvars[0].aval.shape[0] for e in outside] == [T * B] * 3
 
 
@@ -361,11 +361,11 @@ def test_works_outside_a_transform():
     ({'reset': jnp.zeros((T, B))}, TypeError, r'reset.astype\(bool\)'),
     ({'lengths': jnp.zeros(T, int)}, ValueError, r'lengths.*\(6,\).*\(3,\)'),
     ({'lengths': jnp.zeros(B)}, TypeError, 'lengths is float32'),
-    ({'remat': 'everything'}, ValueError, "remat='everything'.*expected one"),
+    ({'remat': 'everything'}, ValueError, "remat must .*Got: 'everything'"),
     ({'inputs': jnp.zeros((T, 2, 5))}, ValueError, r'\(6, 2\), but.*\(3,\)'),
     ({'inputs': ()}, ValueError, 'time axis'),
     ({'reset': [True] * T}, ValueError, r'\(6,\), expected \(6, 3\)'),
-    ({'remat': 'save_only_these_names'}, ValueError, 'needs no arguments'),
+    ({'remat': 'save_only_these_names'}, ValueError, "Got: 'save_only"),
     (
       {'inputs': jnp.zeros((T, 5)), 'batch_size': None, 'time_major': False},
       ValueError,
@@ -373,13 +373,13 @@ def test_works_outside_a_transform():
     ),
   ],
 )
-def test_what_does_not_fit_is_named(kwargs, error, message):
+def test_refuses_mismatched_arguments(kwargs, error, message):
   with pytest.raises(error, match=message):
     run('relational', rmc_jax.unroll, **kwargs)
 
 
-def test_a_reset_needs_an_initial_state():
-  with pytest.raises(ValueError, match='reset needs.*function has none'):
+def test_reset_needs_an_initial_state():
+  with pytest.raises(ValueError, match='reset needs.*Got: function'):
     rmc_jax.unroll(
       lambda x, state: (x, state),
       jnp.zeros(T),
@@ -389,6 +389,6 @@ def test_a_reset_needs_an_initial_state():
 
 
 @pytest.mark.parametrize('option', ['treat_input_as_matrix', 'return_trace'])
-def test_options_only_a_memory_core_has(option):
-  with pytest.raises(ValueError, match=f'{option}=True.*LSTM is none'):
+def test_refuses_options_of_memory_cores(option):
+  with pytest.raises(ValueError, match=f'{option}=True.*Got: LSTM'):
     run('lstm', rmc_jax.unroll, **{option: True})

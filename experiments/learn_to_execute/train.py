@@ -66,8 +66,8 @@ class Config:
   core: CoreConfig = dataclasses.field(default_factory=RelationalMemoryConfig)
   own_decoder_core: bool = False  # else one core, and its weights, does both
   hidden_sizes: tuple[int, ...] = (256, 256, 256, 256)  # of the read-out MLP
-  train_feed: str = 'zeros'  # what the decoder sees; 'truth'; the paper:
-  eval_feed: str = 'zeros'  # 'predictions', in training and in evaluation
+  train_feed: str = 'zeros'  # decoder inputs: 'zeros', 'teacher_forcing' or
+  eval_feed: str = 'zeros'  # 'predictions', as in the paper
   remat: bool = False  # recompute steps in the backward pass: less memory
   batch_size: int = 128  # over all devices
   num_steps: int = 200_000  # updates

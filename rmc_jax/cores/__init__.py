@@ -1,4 +1,4 @@
-"""Recurrent cores, one a file; each an ordinary `hk.RNNCore`."""
+"""Recurrent cores, one in each module; each is an `hk.RNNCore`."""
 
 from rmc_jax.cores.dnc import DNC
 from rmc_jax.cores.entity_network import EntityNetwork

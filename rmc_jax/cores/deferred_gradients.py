@@ -1,13 +1,14 @@
-r"""Gradients of the weights that a loop shares, formed once after the loop.
+r"""Gradients of a loop's weights, computed once after the backward loop.
 
-The gradient of a weight W [X, Y] that T steps use is a sum of T products,
-:math:`\sum_t x_t^T g_t` of the rows x_t [R, X] that went in and the gradients
-g_t [R, Y] of what came out. In the backward loop each is a pass over an array
-of W's size; after it, one product over T * R rows does the same.
+The gradient of a weight W [X, Y] used in T steps is the sum of T products
+:math:`\sum_t x_t^T g_t` of the inputs x_t [R, X] and the gradients g_t [R, Y]
+of the outputs. In the backward loop each product passes over an array of W's
+size; after the loop, one product over T * R rows replaces them all.
 
-How: each use of W in the loop has a `Tap`, two sequences of zeros that it does
-not read. Their gradients are defined to be x_t and g_t, which brings these out
-of the backward loop, and the gradient of W is defined to be their product.
+Each use of W in the loop is given a `WeightGradientProbe`, two sequences of
+zeros that the step does not read. Their cotangents are defined as x_t and g_t,
+which carries these out of the backward loop, and the cotangent of W is defined
+as the product of the two.
 """
 
 from collections.abc import Callable
@@ -30,134 +31,141 @@ Step = Callable[[Any, Any], tuple[Any, Any]]
 Product = Callable[[Array, Array], Array]
 
 
-class Tap(NamedTuple):
-  """What the backward loop brings out of one use of a weight.
+class WeightGradientProbe(NamedTuple):
+  """Zeros whose cotangents are the factors of a weight's gradient.
 
   Attributes:
-    rows: [..., R, X]; its gradient is what went into the product.
-    gradients: [..., R, Y]; its gradient is that of what came out.
+    inputs: [..., R, X]; its cotangent is the input of the product.
+    gradients: [..., R, Y]; its cotangent is that of the product's output.
   """
 
-  rows: Array
+  inputs: Array
   gradients: Array
 
 
-def tap_weights(
+def add_probes(
   step: Step, inputs: ArrayTree, state: ArrayTree, num_steps: int
-) -> tuple[Step, list[Tap | None]]:
-  """Takes the weight gradients out of a loop over `step`.
+) -> tuple[Step, list[WeightGradientProbe | None]]:
+  """Moves the weight gradients of a loop over `step` out of its backward pass.
 
-  Only where that moves less: an array of W's size is written and read in each
-  step, or else the rows x_t and g_t are, once each and once again at the end.
+  Only for weights where this moves less memory: the loop reads and writes an
+  array of W's size in each step, the probes write and read x_t and g_t once
+  each.
 
   Args:
     step: `(inputs, state) -> (outputs, next_state)`, made of `Linear`s.
-    inputs: those of one step.
-    state: that of one step.
-    num_steps: T, the steps of the loop.
+    inputs: the inputs of one step.
+    state: the state of one step.
+    num_steps: T, the number of steps.
 
   Returns:
-    A step that takes `(inputs, taps)` in place of `inputs`, and the taps to
-    loop over, [T, ...]: one for each use of a weight, in order, or None.
+    A step that takes `(inputs, probes)` in place of `inputs`, and the probes to
+    scan over, [T, ...]: one for each use of a weight, in order, or None.
   """
-  uses: list[Callable[[], Tap | None]] = []
+  uses: list[Callable[[], WeightGradientProbe | None]] = []
 
-  def note(product, x, w, open_tap):
+  def record(product, x, w, make_probe):
     if 2 * len(x) * sum(w.shape) > math.prod(w.shape):
       uses.append(lambda: None)
     else:
-      rows = jax.ShapeDtypeStruct((num_steps, *x.shape), x.dtype)
-      uses.append(functools.partial(open_tap, product, rows))
+      sequence = jax.ShapeDtypeStruct((num_steps, *x.shape), x.dtype)
+      uses.append(functools.partial(make_probe, product, sequence))
 
-  with _at_each_use(note):
+  with _at_each_use(record):
     hk.eval_shape(step, inputs, state)
-  # Only now: the weights seen by an abstract evaluation are abstract.
-  taps = [open_tap() for open_tap in uses]
+  # Made after the abstract evaluation, in which the weights are abstract.
+  probes = [make() for make in uses]
 
-  def tapped_step(inputs_and_taps, state):
-    inputs, taps = inputs_and_taps
-    remaining = iter(taps)
+  def step_with_probes(inputs_and_probes, state):
+    inputs, probes = inputs_and_probes
+    remaining = iter(probes)
     with _at_each_use(lambda *_: next(remaining)):
       return step(inputs, state)
 
-  return tapped_step, taps
+  return step_with_probes, probes
 
 
 def weight_product(
   product: Product,
   x: Array,
   w: Array,
-  open_tap: Callable[[Product, jax.ShapeDtypeStruct], Tap],
+  make_probe: Callable[[Product, jax.ShapeDtypeStruct], WeightGradientProbe],
 ) -> Array:
-  """`product(x, w)`, whose gradient for w is deferred where a loop wants that.
+  """Computes `product(x, w)`, deferring the gradient of w inside `add_probes`.
 
   Args:
-    product: linear in both arguments.
+    product: a function linear in both arguments.
     x: [R, X].
     w: [X, Y].
-    open_tap: `open_tap` with the same weight; called outside the loop.
+    make_probe: `make_probe` with the same weight; called outside the loop.
 
   Returns:
     [R, Y].
   """
   at_use = _at_use.get()
-  tap = at_use(product, x, w, open_tap) if at_use else None
-  if tap is None:
+  probe = at_use(product, x, w, make_probe) if at_use else None
+  if probe is None:
     return product(x, w)
-  return _tapped_product(product, x, w, tap)
+  return _product_with_probe(product, x, w, probe)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def open_tap(product: Product, rows: jax.ShapeDtypeStruct, w: Array) -> Tap:
-  """The tap of one use of `w`, in a loop over [T, R, X] `rows`."""
-  flat = jax.ShapeDtypeStruct((1, rows.shape[-1]), rows.dtype)
-  out = jax.eval_shape(product, flat, w)  # [1, Y]
-  return Tap(
-    jnp.zeros(rows.shape, rows.dtype),
-    jnp.zeros((*rows.shape[:-1], out.shape[-1]), out.dtype),
+def make_probe(
+  product: Product, inputs: jax.ShapeDtypeStruct, w: Array
+) -> WeightGradientProbe:
+  """Makes the probe of one use of `w`, in a loop over [T, R, X] `inputs`."""
+  row = jax.ShapeDtypeStruct((1, inputs.shape[-1]), inputs.dtype)
+  out = jax.eval_shape(product, row, w)  # [1, Y]
+  return WeightGradientProbe(
+    jnp.zeros(inputs.shape, inputs.dtype),
+    jnp.zeros((*inputs.shape[:-1], out.shape[-1]), out.dtype),
   )
 
 
-def _open_forward(product, rows, w):
-  return open_tap(product, rows, w), w
+def _make_probe_forward(product, inputs, w):
+  return make_probe(product, inputs, w), w
 
 
-def _open_backward(product, rows, w, tap):
-  del rows
-  x, g = (factor.reshape(-1, factor.shape[-1]) for factor in tap)  # [T * R, .]
+def _make_probe_backward(product, inputs, w, probe):
+  del inputs
+  x, g = (factor.reshape(-1, factor.shape[-1]) for factor in probe)  # [T*R, .]
   return jax.linear_transpose(functools.partial(product, x), w)(g)
 
 
-open_tap.defvjp(_open_forward, _open_backward)
+make_probe.defvjp(_make_probe_forward, _make_probe_backward)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _tapped_product(product: Product, x: Array, w: Array, tap: Tap) -> Array:
-  del tap
+def _product_with_probe(
+  product: Product, x: Array, w: Array, probe: WeightGradientProbe
+) -> Array:
+  del probe
   return product(x, w)
 
 
-def _tapped_forward(product, x, w, tap):
-  del tap
+def _product_forward(product, x, w, probe):
+  del probe
   return product(x, w), (x, w)
 
 
-def _tapped_backward(product, factors, g):
-  x, w = factors
+def _product_backward(product, residuals, g):
+  x, w = residuals
   (d_x,) = jax.linear_transpose(lambda x: product(x, w), x)(g)
-  return d_x, None, Tap(x, g)  # None: w's own comes with the tap.
+  return d_x, None, WeightGradientProbe(x, g)  # `make_probe` has that of w.
 
 
-_tapped_product.defvjp(_tapped_forward, _tapped_backward)
+_product_with_probe.defvjp(_product_forward, _product_backward)
 
-# What happens at each use of a weight, while a step is traced for its loop.
-_at_use: contextvars.ContextVar[Callable[..., Tap | None] | None] = (
-  contextvars.ContextVar('at_use', default=None)
-)
+# Called at each use of a weight while a step is traced for its loop.
+_at_use: contextvars.ContextVar[
+  Callable[..., WeightGradientProbe | None] | None
+] = contextvars.ContextVar('at_use', default=None)
 
 
 @contextlib.contextmanager
-def _at_each_use(function: Callable[..., Tap | None]) -> Iterator[None]:
+def _at_each_use(
+  function: Callable[..., WeightGradientProbe | None],
+) -> Iterator[None]:
   token = _at_use.set(function)
   try:
     yield

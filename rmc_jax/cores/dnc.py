@@ -15,7 +15,7 @@ from rmc_jax.cores.config import CoreConfig
 from rmc_jax.cores.layers import Linear
 from rmc_jax.cores.lstm import LSTM
 from rmc_jax.cores.memory_matrix import positive_int
-from rmc_jax.cores.memory_matrix import wide
+from rmc_jax.cores.memory_matrix import to_float32
 from rmc_jax.cores.projected_core import ProjectedCore
 from rmc_jax.ops import dnc_addressing as addressing
 from rmc_jax.types import Array
@@ -41,17 +41,17 @@ class DNCConfig(CoreConfig):
 
 
 class DNCState(NamedTuple):
-  """What a DNC carries; letters as in `rmc_jax.ops.dnc_addressing`.
+  """The state of a DNC; letters as in `rmc_jax.ops.dnc_addressing`.
 
   Attributes:
     memory: [..., N, W] a word in each slot.
-    read_weights: [..., R, N] where each head read.
-    write_weights: [..., J, N] where each head wrote.
-    link: [..., J, N, N] which slot was written after which.
-    precedence: [..., J, N] how far each slot was the last written.
-    usage: [..., N] how far each slot is taken.
+    read_weights: [..., R, N] slots that each head read.
+    write_weights: [..., J, N] slots that each head wrote.
+    link: [..., J, N, N] the order in which slots were written.
+    precedence: [..., J, N] degree to which each slot was written last.
+    usage: [..., N] degree to which each slot is in use.
     reads: [..., R, W] the words read.
-    controller: the controller's own state; () for a feed-forward one.
+    controller: the controller's state; () if it is feed-forward.
   """
 
   memory: Array
@@ -65,46 +65,46 @@ class DNCState(NamedTuple):
 
 
 class DNC(ProjectedCore):
-  r"""A controller that writes words to a memory of slots, and reads them.
+  r"""A controller that writes words to a memory of slots and reads them.
 
-  One step on input x, with the words :math:`r` that were read last:
+  One step on input x, with the words :math:`r` read in the previous step:
 
   .. math::
 
      \begin{array}{ll}
      y = \mathrm{clip}(\mathrm{Controller}([x; r])) & \\
-     \xi = \mathrm{Linear}(y) & \text{what the heads shall do} \\
+     \xi = \mathrm{Linear}(y) & \text{instructions to the heads} \\
      M' = \mathrm{write}(M, \xi), \quad r' = \mathrm{read}(M', \xi) & [R, W] \\
      \mathrm{output} = \mathrm{clip}(\mathrm{Linear}([y; r'])) &
      \end{array}
 
-  Where to write and read is told in `rmc_jax.ops.dnc_addressing`. Usage is
-  brought up to date with the last step's weights before the write, the write
-  looks for content in the old memory, the reads in the new.
+  `rmc_jax.ops.dnc_addressing` computes the slots to write and read. Usage is
+  updated with the previous step's weights before the write; writes address the
+  old memory by content, reads the new one.
 
   Source: Graves et al. 2016, "Hybrid computing using a neural network with
-  dynamic external memory", in the form its authors released it, `dnc.py`,
-  `access.py` and `addressing.py` of google-deepmind/dnc; the default sizes are
-  those of Santoro et al. 2018, appendix A.2, which swept 128, 256 and 512 units
-  a layer, with an LSTM controller for programs and a feed-forward controller
-  for memorization.
+  dynamic external memory", as released by its authors in `dnc.py`, `access.py`
+  and `addressing.py` of google-deepmind/dnc. The default sizes are those of
+  Santoro et al. 2018, appendix A.2, which swept 128, 256 and 512 units per
+  layer, with an LSTM controller for programs and a feed-forward controller for
+  memorization.
 
   Notes:
-    The interface is one Linear, `interface`, equal to the original's ten side
-    by side. Its columns are, in this order: write vectors J * W, erase vectors
-    J * W, free gates R, allocation gates J, write gates J, read modes
-    R * (2 * J + 1), write keys J * W, write strengths J, read keys R * W, read
-    strengths R; a head's own lie together.
-    The released controller is one LSTM layer, which `num_layers=1` gives.
-    Several are as in Graves et al.: every layer sees x and the last reads, and
-    the outputs of all are joined.
+    One Linear, `interface`, replaces the original's ten. Its columns are, in
+    this order: write vectors J * W, erase vectors J * W, free gates R,
+    allocation gates J, write gates J, read modes R * (2 * J + 1), write keys
+    J * W, write strengths J, read keys R * W, read strengths R; the columns of
+    one head are adjacent.
+    The released controller is one LSTM layer, `num_layers=1`. With several, as
+    in Graves et al., every layer reads x and the last reads, and the output
+    concatenates those of all layers.
     Where Santoro et al. are silent: the feed-forward controller has a ReLU
-    after each layer, as the MLPs that they describe; numbers are clipped to 20,
-    as in the released demonstration; the output is as wide as one layer.
-    Under a policy the Linears have narrow factors, and all addressing stays in
-    float32: what it decides hangs on small differences. From an empty memory
-    the free slots differ by rounding alone after the first write, so runs on
-    other devices or in other precisions may write to other slots.
+    after each layer, like the MLPs that they describe; values are clipped to
+    20, as in the released demonstration; the output has the width of one layer.
+    A policy applies to the Linears; addressing stays in float32, because it
+    compares small differences. After the first write to an empty memory, the
+    free slots differ by rounding only, so other devices or precisions may
+    choose other slots.
   """
 
   @hk.name_like('__call__')
@@ -126,19 +126,19 @@ class DNC(ProjectedCore):
     Args:
       memory_size: N, the number of memory slots.
       word_size: W, the width of a slot.
-      num_reads: R, read heads.
-      num_writes: J, write heads.
-      controller: 'lstm', or 'feed_forward', whose only memory is the slots.
+      num_reads: R, the number of read heads.
+      num_writes: J, the number of write heads.
+      controller: 'lstm', or 'feed_forward', which has no state of its own.
       hidden_size: units in each layer of the controller.
       num_layers: layers of the controller.
       output_size: width of the output; None means `hidden_size`.
-      clip_value: largest size of a number in the controller's output and state
-        and in the core's output; None for no limit.
+      clip_value: bound on the absolute values of the controller's output and
+        state and of the core's output; None for no bound.
       name: name of the module.
 
     Raises:
       TypeError: a size is not an integer.
-      ValueError: a size is below 1, `clip_value` is not above 0, or the
+      ValueError: a size is below 1, `clip_value` is not positive, or the
         controller is unknown.
     """
     super().__init__(name=name)
@@ -160,7 +160,7 @@ class DNC(ProjectedCore):
       )
     self._clip_value = clip_value
     if controller == 'lstm':
-      # It looks up its policy when it is made, and should have this core's.
+      # An LSTM reads its policy when it is constructed.
       with (
         hk.mixed_precision.push_policy(LSTM, self._policy)
         if self._policy
@@ -182,7 +182,7 @@ class DNC(ProjectedCore):
       'usage': (slots,),
       'reads': (reads, word),
     }
-    # The interface, in the order of its columns.
+    # In the order of the interface's columns.
     self._interface_shapes = _Interface(
       write_words=(writes, word),
       erase=(writes, word),
@@ -201,7 +201,7 @@ class DNC(ProjectedCore):
 
   @hk.transparent
   def initial_state(self, batch_size: int | None) -> DNCState:
-    """Zeros, with a B axis in front or for None without: no slot is in use."""
+    """Returns zeros, an empty memory, with a leading B axis unless None."""
     lead = () if batch_size is None else (batch_size,)
     return DNCState(
       **{k: jnp.zeros((*lead, *v)) for k, v in self._state_shapes.items()},
@@ -210,7 +210,7 @@ class DNC(ProjectedCore):
 
   @hk.transparent
   def project(self, inputs: Array) -> ArrayTree:
-    """See base class. The input's share of the controller."""
+    """See base class. Returns the controller's input part."""
     return self._controller.project(inputs)
 
   @hk.transparent
@@ -218,7 +218,7 @@ class DNC(ProjectedCore):
     self, projected: ArrayTree, state: DNCState
   ) -> tuple[Array, DNCState]:
     """See base class. The output is [..., output_size]."""
-    before = wide(state)
+    before = to_float32(state)
     hidden, controller = self._clip(
       self._controller.step(
         projected, before.controller, feedback=_flatten(before.reads)
@@ -241,20 +241,20 @@ class DNC(ProjectedCore):
     if shapes != expected:
       raise ValueError(
         f'{self.name}: the state has shapes {shapes}, expected {expected} '
-        'for some batch, or all without; initial_state() makes one.'
+        'or another batch axis; initial_state() makes a valid state.'
       )
     return batch_shape
 
   @hk.transparent
   def _clip(self, tree: ArrayTree) -> ArrayTree:
-    """All numbers of a nest within `clip_value`."""
+    """Clips the arrays of a nest to +-`clip_value`."""
     if (size := self._clip_value) is None:
       return tree
     return jax.tree.map(lambda x: jnp.clip(x, -size, size), tree)
 
 
 class _FeedForward(hk.Module):
-  """ReLU layers in the place of the controller's LSTM, without a state."""
+  """A controller of ReLU layers, without a state."""
 
   @hk.name_like('__call__')
   def __init__(
@@ -276,14 +276,14 @@ class _FeedForward(hk.Module):
 
   @hk.transparent
   def initial_state(self, batch_size: int | None) -> tuple[()]:
-    """Nothing."""
+    """Returns the empty state."""
     del batch_size
     return ()
 
   @hk.transparent
   def project(self, inputs: Array) -> Array:
-    """The input's share of the first layer, [..., Y]."""
-    # The two are parts of one weight, and start as that would.
+    """Returns the input part of the first layer, [..., Y]."""
+    # Both are parts of one weight and share its initial scale.
     fan_in = inputs.shape[-1] + self._feedback_size
     self._input.make_weight(inputs.shape[-1], inputs.dtype, fan_in)
     self._feedback.make_weight(self._feedback_size, inputs.dtype, fan_in)
@@ -293,7 +293,7 @@ class _FeedForward(hk.Module):
   def step(
     self, projected: Array, state: tuple[()], feedback: Array
   ) -> tuple[Array, tuple[()]]:
-    """The rest, from [..., feedback_size] too: [..., Y] and nothing."""
+    """Returns the output [..., Y] and the empty state."""
     x = jax.nn.relu(projected + self._feedback(feedback))
     for layer in self._layers:
       x = jax.nn.relu(layer(x))
@@ -301,42 +301,40 @@ class _FeedForward(hk.Module):
 
 
 class _Interface(NamedTuple):
-  """What the controller tells the heads; or the shape of each part."""
+  """The controller's instructions to the heads, or the shape of each."""
 
-  write_words: Any  # [..., J, W] what to write
-  erase: Any  # [..., J, W] in (0, 1), what to erase where it is written
-  free_gates: Any  # [..., R] in (0, 1), whether to free what was read
-  allocation_gates: Any  # [..., J] in (0, 1), to a free slot or by content
-  write_gates: Any  # [..., J] in (0, 1), whether to write at all
-  read_modes: Any  # [..., R, 2 * J + 1] backward, forward, by content; sum to 1
-  write_keys: Any  # [..., J, W] content to look for
-  write_strengths: Any  # [..., J] how sharply
-  read_keys: Any  # [..., R, W] content to look for
-  read_strengths: Any  # [..., R] how sharply
+  write_words: Any  # [..., J, W] words to write
+  erase: Any  # [..., J, W] in (0, 1), degree of erasure of the slots written
+  free_gates: Any  # [..., R] in (0, 1), whether to free the slots read
+  allocation_gates: Any  # [..., J] in (0, 1), 1: free slot, 0: by content
+  write_gates: Any  # [..., J] in (0, 1), whether to write
+  read_modes: Any  # [..., R, 2 * J + 1] backward, forward, content; sum to 1
+  write_keys: Any  # [..., J, W] content to write to
+  write_strengths: Any  # [..., J] sharpness of the search
+  read_keys: Any  # [..., R, W] content to read
+  read_strengths: Any  # [..., R] sharpness of the search
 
 
 def _parse(columns: Array, shapes: _Interface) -> _Interface:
-  """Cuts the interface's columns into its parts, each in its range."""
-  parts = jax.lax.split(
-    columns, [math.prod(shape) for shape in shapes], axis=columns.ndim - 1
+  """Splits the interface's columns and maps each part to its range."""
+  sizes = [math.prod(shape) for shape in shapes]
+  # The gates are adjacent, so one sigmoid serves all four.
+  write, gates, rest = jax.lax.split(
+    columns, [sizes[0], sum(sizes[1:5]), sum(sizes[5:])], axis=columns.ndim - 1
   )
+  columns = jnp.concatenate([write, jax.nn.sigmoid(gates), rest], axis=-1)
+  parts = jax.lax.split(columns, sizes, axis=columns.ndim - 1)
   raw = _Interface(
     *(
       part.reshape(*part.shape[:-1], *shape)
       for part, shape in zip(parts, shapes, strict=True)
     )
   )
-  return raw._replace(
-    erase=jax.nn.sigmoid(raw.erase),
-    free_gates=jax.nn.sigmoid(raw.free_gates),
-    allocation_gates=jax.nn.sigmoid(raw.allocation_gates),
-    write_gates=jax.nn.sigmoid(raw.write_gates),
-    read_modes=jax.nn.softmax(raw.read_modes),
-  )
+  return raw._replace(read_modes=jax.nn.softmax(raw.read_modes))
 
 
 def _write_and_read(do: _Interface, state: DNCState) -> DNCState:
-  """The state after what the heads do in one step, but for the controller's."""
+  """Returns the state after one step, with the controller's state unchanged."""
   usage = addressing.usage_after_writes(state.usage, state.write_weights)
   usage = addressing.usage_after_reads(usage, do.free_gates, state.read_weights)
   allocations = addressing.write_allocations(
@@ -370,5 +368,5 @@ def _write_and_read(do: _Interface, state: DNCState) -> DNCState:
 
 
 def _flatten(words: Array) -> Array:
-  """[..., R, W] side by side, [..., R * W]."""
+  """Concatenates [..., R, W] words to [..., R * W]."""
   return words.reshape(*words.shape[:-2], words.shape[-2] * words.shape[-1])

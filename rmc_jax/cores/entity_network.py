@@ -1,4 +1,4 @@
-"""The dynamic memory of a recurrent entity network: keyed, gated slots."""
+"""The dynamic memory of a recurrent entity network."""
 
 import dataclasses
 from typing import NamedTuple
@@ -13,12 +13,12 @@ from rmc_jax.cores.layers import compute_dtype
 from rmc_jax.cores.layers import Linear
 from rmc_jax.cores.memory_matrix import memory_batch_shape
 from rmc_jax.cores.memory_matrix import positive_int
-from rmc_jax.cores.memory_matrix import wide
+from rmc_jax.cores.memory_matrix import to_float32
 from rmc_jax.cores.projected_core import ProjectedCore
 from rmc_jax.types import Array
 
-# A slot shorter than this is left as it is: it has no direction worth keeping,
-# and in float32 the gradient of its direction would overflow.
+# Shorter slots are not normalised: the gradient of their direction would
+# overflow in float32.
 _SHORTEST = 1e-10
 
 
@@ -33,11 +33,11 @@ class EntityNetworkConfig(CoreConfig):
 
 
 class ProjectedInputs(NamedTuple):
-  """What a step of `EntityNetwork` needs of its inputs.
+  """The input part of a step of `EntityNetwork`.
 
   Attributes:
     encoded: [..., D] the encoded input s.
-    gates: [..., N] s . w_j, and the gate's bias if there is one.
+    gates: [..., N] s . w_j, plus the gate's bias if there is one.
     candidates: [..., N, D] V w_j + W s.
   """
 
@@ -47,9 +47,9 @@ class ProjectedInputs(NamedTuple):
 
 
 class EntityNetwork(ProjectedCore):
-  r"""N slots that open to an input that matches their content or their key.
+  r"""N gated slots, updated by inputs that match their content or their key.
 
-  For each slot :math:`h_j` with its trained key :math:`w_j`, both [D]:
+  One step of each slot :math:`h_j` with its trained key :math:`w_j`, both [D]:
 
   .. math::
 
@@ -61,23 +61,22 @@ class EntityNetwork(ProjectedCore):
      \end{array}
 
   with :math:`\phi(z) = \max(z, 0) + a \min(z, 0)` and a trained slope a for
-  each unit. The output is all :math:`h_j'` flattened to N * D, the state the
-  same as [N, D]. Slots start as their keys.
+  each unit. The state is all :math:`h_j'`, [N, D], the output the same
+  flattened to N * D. Slots start as their keys.
 
   Source: Henaff et al. 2017, "Tracking the world state with recurrent entity
   networks", section 2, and the authors' code for bAbI, `EntNet-babi/entnet.lua`
-  of facebook/MemNN, for what the paper leaves open: slopes that start at 1, the
-  bias in U alone, and a slot of length zero left as it is. `LSTMBank` is what
-  Santoro et al. 2018 call EntNet.
+  of facebook/MemNN, for details that the paper omits: slopes start at 1, only U
+  has a bias, and slots of length zero are not normalised. Santoro et al. 2018
+  call `LSTMBank` EntNet.
 
   Notes:
-    Departures from both: a Linear encodes the input, where theirs weights and
-    adds the words of a sentence; weights start as those of `Linear`, and keys
-    with standard deviation 1/sqrt(D), where the code has 0.1 for all, the same
-    for keys at its D of 100; biases start at zero. The question's attention
-    over slots is the business of a model around the core. Their mask, which
-    shuts the gates after the end of a story, is `lengths` of `rmc_jax.unroll`:
-    as a shut gate, it leaves a slot of length 1 as it was.
+    Departures from both: a Linear encodes the input, where theirs is a weighted
+    sum of word embeddings; weights start as in `Linear`, and keys with standard
+    deviation 1/sqrt(D), where the code has 0.1 for all, the same for keys at
+    its D of 100; biases start at zero. Attention of a question over the slots
+    belongs to a model around the core. `lengths` of `rmc_jax.unroll` replaces
+    their mask, which closes the gates after the end of a story.
   """
 
   @hk.name_like('__call__')
@@ -92,9 +91,9 @@ class EntityNetwork(ProjectedCore):
 
     Args:
       num_slots: N.
-      slot_size: D, of slots, keys and the encoded input.
-      gate_bias: add a trained bias to each slot's gate before its sigmoid, as
-        the authors' code does and their equation does not.
+      slot_size: D, the width of slots, keys and the encoded input.
+      gate_bias: whether to add a trained bias to each slot's gate, as in the
+        authors' code but not in their equation.
       name: name of the module.
 
     Raises:
@@ -112,7 +111,7 @@ class EntityNetwork(ProjectedCore):
     self._keys = hk.Embed(
       num_slots,
       slot_size,
-      # About as long as the slots will be, which is 1.
+      # Gives keys a length of about 1, the length of the slots.
       w_init=hk.initializers.TruncatedNormal(1.0 / np.sqrt(slot_size)),
       name='keys',
     )
@@ -124,7 +123,7 @@ class EntityNetwork(ProjectedCore):
 
   @hk.transparent
   def initial_state(self, batch_size: int | None) -> Array:
-    """The keys, which are parameters: gradients reach them from here too.
+    """Returns the keys, which are parameters and receive gradients from here.
 
     Args:
       batch_size: B, or None for a state without a batch axis.
@@ -132,7 +131,7 @@ class EntityNetwork(ProjectedCore):
     Returns:
       [B, N, D], or [N, D].
     """
-    keys = wide(self._keys.embeddings)
+    keys = to_float32(self._keys.embeddings)
     if batch_size is None:
       return keys
     return jnp.broadcast_to(keys, (batch_size, *keys.shape))
@@ -157,7 +156,7 @@ class EntityNetwork(ProjectedCore):
     self, projected: ProjectedInputs, state: Array
   ) -> tuple[Array, Array]:
     """See base class. The output is [..., N * D]."""
-    slots = wide(state)
+    slots = to_float32(state)
     gates = self._match(projected.encoded, slots) + projected.gates
     gates = jax.nn.sigmoid(gates)[..., None]  # [..., N, 1]
     candidates = self._activation(
@@ -176,19 +175,19 @@ class EntityNetwork(ProjectedCore):
 
   @hk.transparent
   def _match(self, encoded: Array, rows: Array) -> Array:
-    """s . v_j for rows v: [..., D] and [..., N, D] or [N, D] to [..., N]."""
-    sums = jnp.promote_types(encoded.dtype, rows.dtype)
-    dtype = compute_dtype(self._policy) or sums
+    """Returns s . v_j, [..., N], for rows v, [..., N, D] or [N, D]."""
+    sum_dtype = jnp.promote_types(encoded.dtype, rows.dtype)
+    dtype = compute_dtype(self._policy) or sum_dtype
     return jnp.einsum(
       '...d,...nd->...n',
       encoded.astype(dtype),
       rows.astype(dtype),
-      preferred_element_type=sums,
+      preferred_element_type=sum_dtype,
     )
 
 
 class _PReLU(hk.Module):
-  """A ReLU that scales what is negative, each unit by a trained `slope`."""
+  """A ReLU that scales negative inputs by a trained `slope` for each unit."""
 
   def __call__(self, x: Array) -> Array:
     slope = hk.get_parameter('slope', x.shape[-1:], x.dtype, jnp.ones)
@@ -196,7 +195,7 @@ class _PReLU(hk.Module):
 
 
 class _Bias(hk.Module):
-  """A trained number `b` for each entry of the last axis."""
+  """A trained bias `b` over the last axis."""
 
   def __call__(self, x: Array) -> Array:
     b = hk.get_parameter('b', x.shape[-1:], x.dtype, jnp.zeros)
@@ -204,8 +203,8 @@ class _Bias(hk.Module):
 
 
 def _normalize(rows: Array) -> Array:
-  """Rows [..., D] made 1 long, with a finite gradient where they are zero."""
+  """Scales rows [..., D] to length 1, with a finite gradient at zero."""
   squares = jnp.sum(jnp.square(rows), axis=-1, keepdims=True)  # [..., 1]
-  # Chosen before the root, whose gradient at zero would spoil the other branch.
+  # Select before the root, whose gradient at zero is infinite: 0 * inf is nan.
   squares = jnp.where(squares > _SHORTEST**2, squares, 1.0)
   return rows * jax.lax.rsqrt(squares)

@@ -1,7 +1,7 @@
-"""The layers a memory core is made of, with their numeric policy.
+"""Layers of the cores, with mixed precision.
 
-A `jmp` policy narrows the factors of matrix products and nothing else: sums are
-kept in float32 or wider, and so are the statistics of layer norms.
+A `jmp` policy sets the dtype of the factors of matrix products only. Sums and
+the statistics of layer norms stay in float32 or wider.
 """
 
 import functools
@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import jmp
 import numpy as np
 
-from rmc_jax.cores.deferred_gradients import open_tap
+from rmc_jax.cores.deferred_gradients import make_probe
 from rmc_jax.cores.deferred_gradients import Product
-from rmc_jax.cores.deferred_gradients import Tap
 from rmc_jax.cores.deferred_gradients import weight_product
+from rmc_jax.cores.deferred_gradients import WeightGradientProbe
 from rmc_jax.ops import layer_norm
 from rmc_jax.types import Array
 
@@ -24,9 +24,9 @@ from rmc_jax.types import Array
 class Linear(hk.Module):
   """`x W + b` with factors in the policy's compute dtype, summed in float32.
 
-  Parameters, names and initial values are those of `hk.Linear`, and of the
-  original's `snt.Linear`: truncated normal `w` [in, out] with standard
-  deviation 1/sqrt(in), `b` [out] of zeros.
+  Parameters, names and initial values are those of `hk.Linear` and
+  `snt.Linear`: truncated normal `w` [in, out] with standard deviation
+  1/sqrt(in), `b` [out] of zeros.
   """
 
   def __init__(
@@ -45,12 +45,12 @@ class Linear(hk.Module):
     input_size = x.shape[-1]
     w = self._weight(input_size, x.dtype)
     compute = compute_dtype(self._policy) or jnp.promote_types(x.dtype, w.dtype)
-    # One product over all rows: XLA's fast path on a CPU, also for d w.
+    # XLA for CPUs is fastest with one product over all rows.
     out = weight_product(
       functools.partial(_product, dtype=compute),
       x.reshape(math.prod(x.shape[:-1]), input_size),
       w,
-      self._open_tap,
+      self._make_probe,
     )  # [rows, out]
     if self.with_bias:
       b = hk.get_parameter('b', [self.output_size], w.dtype, jnp.zeros)
@@ -60,12 +60,13 @@ class Linear(hk.Module):
   def make_weight(
     self, input_size: int, input_dtype: jnp.dtype, fan_in: int
   ) -> None:
-    """Makes the weight ahead of its use, as part of one with more inputs.
+    """Creates the weight as part of a larger one, before its first use.
 
     Args:
-      input_size: of the inputs that are to come.
-      input_dtype: theirs, which the weight will have unless a policy says else.
-      fan_in: of the whole; `w` starts with standard deviation 1/sqrt(fan_in).
+      input_size: the number of input features.
+      input_dtype: the dtype of the inputs, and of the weight without a policy.
+      fan_in: the input size of the larger weight; `w` starts with standard
+        deviation 1/sqrt(fan_in).
     """
     self._weight(input_size, input_dtype, fan_in)
 
@@ -79,17 +80,20 @@ class Linear(hk.Module):
     )
     return hk.get_parameter('w', [input_size, self.output_size], dtype, w_init)
 
-  def _open_tap(self, product: Product, rows: jax.ShapeDtypeStruct) -> Tap:
-    """For a loop over this layer that forms the weight's gradient after it."""
-    return open_tap(product, rows, self._weight(rows.shape[-1], rows.dtype))
+  def _make_probe(
+    self, product: Product, inputs: jax.ShapeDtypeStruct
+  ) -> WeightGradientProbe:
+    """Makes the probe of a loop that defers the gradient of the weight."""
+    w = self._weight(inputs.shape[-1], inputs.dtype)
+    return make_probe(product, inputs, w)
 
 
 class LayerNorm(hk.Module):
-  """`hk.LayerNorm` over the last axis, in float32 also for narrower inputs.
+  """`hk.LayerNorm` over the last axis, in float32 or wider.
 
-  Haiku's own module computes mean and variance in the dtype of its input, which
-  in bfloat16 loses up to 5 % of the result. Parameters: `scale` [X] of ones,
-  `offset` [X] of zeros. See `rmc_jax.ops.layer_norm`.
+  `hk.LayerNorm` computes mean and variance in the dtype of its input, which in
+  bfloat16 is off by up to 5 %. Parameters: `scale` [X] of ones, `offset` [X] of
+  zeros. See `rmc_jax.ops.layer_norm`.
   """
 
   def __call__(self, x: Array) -> Array:
@@ -100,9 +104,9 @@ class LayerNorm(hk.Module):
 
 
 class MLP(hk.Module):
-  """`num_layers` Linears of one width with ReLU between, none after the last.
+  """`num_layers` Linears of one width with ReLUs between them.
 
-  `hk.nets.MLP` without its policy-blind Linears.
+  Unlike those of `hk.nets.MLP`, the layers follow the core's policy.
   """
 
   @hk.name_like('__call__')
@@ -126,17 +130,19 @@ class MLP(hk.Module):
 
 
 def _product(x: Array, w: Array, dtype: jnp.dtype) -> Array:
-  """x W with narrow factors, summed in float32 or wider."""
-  sums = jnp.promote_types(dtype, jnp.float32)
-  return jnp.dot(x.astype(dtype), w.astype(dtype), preferred_element_type=sums)
+  """Computes x W with factors in `dtype`, summed in float32 or wider."""
+  sum_dtype = jnp.promote_types(dtype, jnp.float32)
+  return jnp.dot(
+    x.astype(dtype), w.astype(dtype), preferred_element_type=sum_dtype
+  )
 
 
 def active_policy(own: jmp.Policy | None) -> jmp.Policy | None:
-  """The policy of the core, else that of whichever module is calling it."""
+  """Returns the policy of the core, or else of the module that calls it."""
   return own or hk.mixed_precision.current_policy()
 
 
 def compute_dtype(own: jmp.Policy | None) -> jnp.dtype | None:
-  """The dtype `active_policy` wants products in, or None without a policy."""
+  """Returns the compute dtype of `active_policy`, None without a policy."""
   policy = active_policy(own)
   return jnp.dtype(policy.compute_dtype) if policy else None

@@ -1,4 +1,4 @@
-"""An LSTM of several layers with skip connections."""
+"""A multi-layer LSTM with skip connections."""
 
 import dataclasses
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from rmc_jax.cores.config import CoreConfig
 from rmc_jax.cores.layers import Linear
 from rmc_jax.cores.memory_matrix import positive_int
-from rmc_jax.cores.memory_matrix import wide
+from rmc_jax.cores.memory_matrix import to_float32
 from rmc_jax.cores.projected_core import ProjectedCore
 from rmc_jax.types import Array
 
@@ -27,10 +27,10 @@ class LSTMConfig(CoreConfig):
 
 
 class LSTM(ProjectedCore):
-  r"""LSTM layers that all see the input, and whose outputs are joined.
+  r"""LSTM layers with skip connections from the input and to the output.
 
-  Layer l of one step on an input x [X], with :math:`h_t^{-1}` nothing, for
-  `hidden_size` Y:
+  One step of layer l on input x [X], with Y = `hidden_size` and an empty
+  :math:`h_t^{-1}`:
 
   .. math::
 
@@ -40,19 +40,19 @@ class LSTM(ProjectedCore):
      h_t = \sigma(o) \circ \tanh(c_t) & [Y]
      \end{array}
 
-  The output is :math:`[h^0; h^1; \ldots]`, layers * Y. A feedback, where there
-  is one, stands right behind :math:`x_t`.
+  The output is :math:`[h^0; h^1; \ldots]`, layers * Y. An optional feedback is
+  concatenated after :math:`x_t`.
 
   Source: Santoro et al. 2018, appendix A.2, "skip connections and layer-wise
   outputs concatenated on the final layer". Numbers and state are those of
-  `hk.deep_rnn_with_skip_connections` over `hk.LSTM`, also for one layer; gate
-  order and forget bias also those of `snt.LSTM`.
+  `hk.deep_rnn_with_skip_connections` over `hk.LSTM`; gate order and forget bias
+  are also those of `snt.LSTM`.
 
   Notes:
-    The one departure is where weights are kept: Haiku's `w` of a layer is split
-    after its first X rows into `input_l/w`, whose product needs no state and
-    leaves the loop, and `recurrent_l/w`. They start as parts of that `w` would,
-    with a standard deviation by the rows of both, but a key gives other values.
+    Departure from Haiku: the first X rows of a layer's `w` are `input_l/w`,
+    whose product needs no state and leaves the loop; the other rows are
+    `recurrent_l/w`. Both start with the standard deviation of the whole `w`,
+    but the same key gives other values.
   """
 
   @hk.name_like('__call__')
@@ -67,9 +67,9 @@ class LSTM(ProjectedCore):
 
     Args:
       hidden_size: units in each layer.
-      num_layers: how many layers.
-      feedback_size: width of a second input that all layers see too, for a core
-        around this one that gives `step` what only the loop knows; 0 for none.
+      num_layers: the number of layers.
+      feedback_size: width of a second input to all layers, which a core that
+        contains this one passes to `step`; 0 for none.
       name: name of the module.
 
     Raises:
@@ -92,7 +92,7 @@ class LSTM(ProjectedCore):
 
   @hk.transparent
   def initial_state(self, batch_size: int | None) -> LSTMStates:
-    """Zeros, [B, Y] or for None [Y], hidden and cell of each layer."""
+    """Returns zeros: hidden and cell of each layer, [B, Y], or [Y] for None."""
     shape = (self.hidden_size,)
     if batch_size is not None:
       shape = (batch_size, *shape)
@@ -101,17 +101,17 @@ class LSTM(ProjectedCore):
 
   @hk.transparent
   def project(self, inputs: Array) -> tuple[Array, ...]:
-    """See base class. The input's share of the gates, [..., 4 * Y] a layer."""
+    """See base class. Returns the gates' input part, [..., 4 * Y] per layer."""
     input_size = inputs.shape[-1]
     gates = []
     for i, (linear, recurrent) in enumerate(
       zip(self._inputs, self._recurrents, strict=True)
     ):
       rows = self._feedback_size + self.hidden_size * (2 if i else 1)
-      # The two are parts of one weight, and start as that would.
+      # Both are parts of one weight and share its initial scale.
       fan_in = input_size + rows
       linear.make_weight(input_size, inputs.dtype, fan_in)
-      recurrent.make_weight(rows, wide(inputs).dtype, fan_in)
+      recurrent.make_weight(rows, to_float32(inputs).dtype, fan_in)
       gates.append(linear(inputs))
     return tuple(gates)
 
@@ -125,31 +125,33 @@ class LSTM(ProjectedCore):
     """See base class.
 
     Args:
-      projected: of `project`.
-      state: before the step.
-      feedback: [..., feedback_size], None where that is 0.
+      projected: the result of `project`.
+      state: the state before the step.
+      feedback: [..., feedback_size]; None if that is 0.
 
     Returns:
       The output [..., layers * Y], and the next state.
 
     Raises:
-      ValueError: a feedback of another width.
+      ValueError: `feedback` has another width.
     """
     width = 0 if feedback is None else feedback.shape[-1]
     if width != self._feedback_size:
       raise ValueError(
         f'{self.name}: feedback has width {width}, expected '
-        f'{self._feedback_size}, as feedback_size says.'
+        f'{self._feedback_size}, the feedback_size.'
       )
-    seen = [] if feedback is None else [feedback]
+    feedbacks = [] if feedback is None else [feedback]
     below: list[Array] = []
     next_state = []
     for gates, recurrent, layer in zip(
       projected, self._recurrents, state, strict=True
     ):
-      rows = jnp.concatenate([*seen, *below[-1:], wide(layer.hidden)], axis=-1)
+      rows = jnp.concatenate(
+        [*feedbacks, *below[-1:], to_float32(layer.hidden)], axis=-1
+      )
       i, g, f, o = jnp.split(gates + recurrent(rows), 4, axis=-1)
-      cell = jax.nn.sigmoid(f + 1) * wide(layer.cell)
+      cell = jax.nn.sigmoid(f + 1) * to_float32(layer.cell)
       cell += jax.nn.sigmoid(i) * jnp.tanh(g)
       hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)  # [..., Y]
       below.append(hidden)

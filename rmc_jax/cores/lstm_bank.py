@@ -1,4 +1,4 @@
-"""A bank of LSTMs side by side, whose states are summed."""
+"""A bank of parallel LSTMs whose states are summed."""
 
 import dataclasses
 import functools
@@ -11,16 +11,16 @@ import jmp
 import numpy as np
 
 from rmc_jax.cores.config import CoreConfig
-from rmc_jax.cores.deferred_gradients import open_tap
+from rmc_jax.cores.deferred_gradients import make_probe
 from rmc_jax.cores.deferred_gradients import Product
-from rmc_jax.cores.deferred_gradients import Tap
 from rmc_jax.cores.deferred_gradients import weight_product
+from rmc_jax.cores.deferred_gradients import WeightGradientProbe
 from rmc_jax.cores.layers import active_policy
 from rmc_jax.cores.layers import compute_dtype
 from rmc_jax.cores.layers import Linear
 from rmc_jax.cores.memory_matrix import memory_batch_shape
 from rmc_jax.cores.memory_matrix import positive_int
-from rmc_jax.cores.memory_matrix import wide
+from rmc_jax.cores.memory_matrix import to_float32
 from rmc_jax.cores.projected_core import ProjectedCore
 from rmc_jax.types import Array
 
@@ -39,9 +39,9 @@ class LSTMBankConfig(CoreConfig):
 
 
 class LSTMBank(ProjectedCore):
-  r"""N LSTMs of width D that read the same input; the output is their sum.
+  r"""N parallel LSTMs of width D on the same input; the output is their sum.
 
-  For each cell j of one step:
+  One step of cell j:
 
   .. math::
 
@@ -52,13 +52,12 @@ class LSTMBank(ProjectedCore):
      \end{array}
 
   The output is :math:`\sum_j h_j'`, the state an `hk.LSTMState` of all
-  :math:`h_j` and :math:`c_j`, [..., N, D] each. Each cell is an `hk.LSTM`:
-  order of gates, forget bias and initial values are its own.
+  :math:`h_j` and :math:`c_j`, [..., N, D] each. Gate order, forget bias and
+  initial values of each cell are those of `hk.LSTM`.
 
-  With `share_weights` all cells have one W, U and b, and a trained key
-  :math:`k_j` [D] each, a second input: :math:`i, g, f, o = W x + U h_j + V k_j
-  + b`. Without keys they would start equal, read the same input with the same
-  weights, and so be N copies of one LSTM for good.
+  With `share_weights` all cells share W, U and b, and each has a trained key
+  :math:`k_j` [D]: :math:`i, g, f, o = W x + U h_j + V k_j + b`. Without keys
+  the cells would start equal and remain N copies of one LSTM.
 
   Source: Santoro et al. 2018, appendix A.2: the "EntNet" of the program
   evaluation tasks, "a bank of LSTMs resembling Recurrent Entity Networks", with
@@ -69,12 +68,11 @@ class LSTMBank(ProjectedCore):
   Notes:
     Where the paper is silent:
 
-    - D is `total_size // num_cells`, and what is left over is dropped: 1024 in
-      6 cells gives 170 each, 1020 in all.
-    - Whether cells share weights, as the slots of an entity network do. Here
-      by default each has its own, as "a bank of LSTMs" reads.
-    - Which state is summed. Here by default the hidden one, which is what an
-      LSTM gives out.
+    - D is `total_size // num_cells`: 6 cells of 1024 units have 170 each, 1020
+      in all.
+    - Cells have their own weights by default, as "a bank of LSTMs" suggests;
+      the slots of an entity network share theirs.
+    - The hidden state, the output of an LSTM, is summed by default.
   """
 
   @hk.name_like('__call__')
@@ -89,10 +87,10 @@ class LSTMBank(ProjectedCore):
     """Constructs the core.
 
     Args:
-      total_size: width of all cells together.
-      num_cells: N. A cell, and the output, is D = total_size // N wide.
-      share_weights: one set of weights, and a key for each cell.
-      summed: what is summed over the cells as the output, 'hidden' or 'cell'.
+      total_size: the width of all cells together.
+      num_cells: N. Each cell, and the output, has width D = total_size // N.
+      share_weights: whether cells share one set of weights and have a key each.
+      summed: the state that is summed over the cells, 'hidden' or 'cell'.
       name: name of the module.
 
     Raises:
@@ -105,8 +103,7 @@ class LSTMBank(ProjectedCore):
     self._num_cells = positive_int('num_cells', num_cells)
     if total_size < num_cells:
       raise ValueError(
-        f'total_size must be at least num_cells, {num_cells}, so that each '
-        f'cell has a unit. Got: {total_size}.'
+        f'total_size must be >= num_cells, {num_cells}. Got: {total_size}.'
       )
     if summed not in SUMMED:
       raise ValueError(f'summed must be one of {SUMMED}. Got: {summed!r}.')
@@ -118,7 +115,7 @@ class LSTMBank(ProjectedCore):
     if share_weights:
       self._input = Linear(gates, policy=self._policy, name='input')
       self._recurrent = Linear(gates, False, self._policy, 'recurrent')
-      # Inputs that are learnt, so of the scale of inputs: order 1.
+      # Keys are inputs, so they start at the scale of inputs, about 1.
       self._keys = hk.Embed(num_cells, self._cell_size, name='keys')
       self._key_gates = Linear(gates, False, self._policy, 'key_gates')
     else:
@@ -127,7 +124,7 @@ class LSTMBank(ProjectedCore):
 
   @hk.transparent
   def initial_state(self, batch_size: int | None) -> hk.LSTMState:
-    """Zeros: hidden and cell [B, N, D], or for None [N, D]."""
+    """Returns zeros: hidden and cell, [B, N, D], or [N, D] for None."""
     shape = (self._num_cells, self._cell_size)
     if batch_size is not None:
       shape = (batch_size, *shape)
@@ -135,17 +132,17 @@ class LSTMBank(ProjectedCore):
 
   @hk.transparent
   def project(self, inputs: Array) -> Array:
-    """See base class. All that enters the gates but h: [..., N, 4 * D]."""
+    """See base class. Returns the gates without U h, [..., N, 4 * D]."""
     size, input_size = self._cell_size, inputs.shape[-1]
     shape = (*inputs.shape[:-1], self._num_cells, 4 * size)
-    # All weights of a cell are parts of one, and start as that would.
+    # The weights of a cell are parts of one and share its initial scale.
     fan_in = input_size + size * (2 if self._share_weights else 1)
     self._input.make_weight(input_size, inputs.dtype, fan_in)
-    self._recurrent.make_weight(size, wide(inputs).dtype, fan_in)
+    self._recurrent.make_weight(size, to_float32(inputs).dtype, fan_in)
     gates = self._input(inputs)  # [..., N * 4 * D], or shared [..., 4 * D]
     if not self._share_weights:
       return gates.reshape(shape)
-    self._key_gates.make_weight(size, wide(inputs).dtype, fan_in)
+    self._key_gates.make_weight(size, to_float32(inputs).dtype, fan_in)
     gates = gates[..., None, :]  # [..., 1, 4 * D]
     key_gates = self._key_gates(self._keys.embeddings)  # [N, 4 * D]
     return jnp.broadcast_to(gates, shape) + jnp.broadcast_to(key_gates, shape)
@@ -155,7 +152,7 @@ class LSTMBank(ProjectedCore):
     self, projected: Array, state: hk.LSTMState
   ) -> tuple[Array, hk.LSTMState]:
     """See base class. The output is [..., D]."""
-    hidden, cell = wide(state)
+    hidden, cell = to_float32(state)
     gates = projected + self._recurrent(hidden)  # [..., N, 4 * D]
     i, g, f, o = jnp.split(gates, 4, axis=-1)
     cell = jax.nn.sigmoid(f + 1) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
@@ -175,17 +172,17 @@ class LSTMBank(ProjectedCore):
     )
     if hidden != cell:
       raise ValueError(
-        f'{self.name}: hidden and cell have batch axes {hidden} and {cell}; '
-        'they must be the same.'
+        f'{self.name}: hidden and cell have batch axes {hidden} and {cell}, '
+        'expected equal ones; initial_state() makes a valid state.'
       )
     return hidden
 
 
 class _CellLinear(hk.Module):
-  """`x_j W_j` for N rows, each with a weight of its own, in one product.
+  """Computes `x_j W_j` for N rows with their own weights, in one product.
 
-  The parameter `w` is [N, X, Y]; initial values, policy and sums are those of a
-  `Linear` without bias for each row.
+  The parameter `w` is [N, X, Y]. Initial values and precision are those of
+  `Linear`.
   """
 
   def __init__(
@@ -203,28 +200,28 @@ class _CellLinear(hk.Module):
   def make_weight(
     self, input_size: int, input_dtype: jnp.dtype, fan_in: int
   ) -> None:
-    """Makes the weight ahead of its use; see `Linear`."""
+    """Creates the weight before its first use; see `Linear`."""
     self._weight(input_size, input_dtype, fan_in)
 
   def __call__(self, x: Array) -> Array:
-    """[..., N, X] to [..., N, Y], after `make_weight`."""
+    """Maps [..., N, X] to [..., N, Y], after `make_weight`."""
     w = self._weight(x.shape[-1], x.dtype)
     compute = compute_dtype(self._policy) or jnp.promote_types(x.dtype, w.dtype)
-    # The N rows of an example are one row to `weight_product`.
+    # `weight_product` expects one row per example, so the N rows are joined.
     out = weight_product(
       functools.partial(
         _cell_products, num_cells=self._num_cells, dtype=compute
       ),
       x.reshape(math.prod(x.shape[:-2]), self._num_cells * x.shape[-1]),
       w,
-      self._open_tap,
+      self._make_probe,
     )  # [rows, N * Y]
     return out.reshape(*x.shape[:-1], self._output_size)
 
   def _weight(
     self, input_size: int, input_dtype: jnp.dtype, fan_in: int | None = None
   ) -> Array:
-    """The weights of all cells one below the other, [N * X, Y]."""
+    """Returns the weights of all cells, stacked to [N * X, Y]."""
     policy = active_policy(self._policy)
     dtype = policy.param_dtype if policy else input_dtype
     w_init = hk.initializers.TruncatedNormal(
@@ -234,19 +231,21 @@ class _CellLinear(hk.Module):
     w = hk.get_parameter('w', shape, dtype, w_init)
     return w.reshape(self._num_cells * input_size, self._output_size)
 
-  def _open_tap(self, product: Product, rows: jax.ShapeDtypeStruct) -> Tap:
-    """As in `Linear`."""
-    input_size = rows.shape[-1] // self._num_cells
-    return open_tap(product, rows, self._weight(input_size, rows.dtype))
+  def _make_probe(
+    self, product: Product, inputs: jax.ShapeDtypeStruct
+  ) -> WeightGradientProbe:
+    """See `Linear`."""
+    input_size = inputs.shape[-1] // self._num_cells
+    return make_probe(product, inputs, self._weight(input_size, inputs.dtype))
 
 
 def _cell_products(
   x: Array, w: Array, num_cells: int, dtype: jnp.dtype
 ) -> Array:
-  """[R, N * X] and [N * X, Y] to [R, N * Y], each cell its part of both."""
+  """Multiplies each cell's [R, X] by its [X, Y]; returns [R, N * Y]."""
   x = x.reshape(len(x), num_cells, len(w) // num_cells)
-  # Not an einsum, which would put w first: slower, and in bfloat16 more than
-  # XLA for CPUs can do.
+  # An einsum would put w first, which is slower and which XLA for CPUs does not
+  # support in bfloat16.
   products = jnp.matmul(
     x.swapaxes(0, 1).astype(dtype),
     w.reshape(num_cells, -1, w.shape[-1]).astype(dtype),

@@ -1,4 +1,4 @@
-"""A matrix of memory slots as a state: its sizes, start, shape and width."""
+"""Checks and conversions of sizes and states that the cores share."""
 
 import operator
 
@@ -12,9 +12,9 @@ from rmc_jax.types import ArrayTree
 def initial_memory(
   mem_slots: int, slot_width: int, batch_size: int | None
 ) -> Array:
-  """The identity, padded with zeros or cut: [B, N, D], or [N, D] for None.
+  """Returns the identity, padded or cut to [B, N, D], or [N, D] for None.
 
-  Every slot starts different, so that the slots can take different roles.
+  Slots start with different values so that they can learn different roles.
   """
   memory = jnp.eye(mem_slots, slot_width)
   if batch_size is None:
@@ -25,7 +25,7 @@ def initial_memory(
 def memory_batch_shape(
   name: str, memory: Array, mem_slots: int, slot_width: int
 ) -> tuple[int, ...]:
-  """(B,) or (); raises ValueError unless `memory` is [B, N, D] or [N, D]."""
+  """Returns (B,) or (); raises ValueError for other than [(B,) N, D]."""
   if memory.ndim not in (2, 3) or memory.shape[-2:] != (mem_slots, slot_width):
     raise ValueError(
       f'{name}: the memory has shape {memory.shape}, expected '
@@ -36,20 +36,20 @@ def memory_batch_shape(
 
 
 def join_rows(rows: Array) -> Array:
-  """I rows side by side as one: [..., I, D] to [..., 1, I * D]."""
+  """Concatenates I rows: [..., I, D] to [..., 1, I * D]."""
   width = rows.shape[-2] * rows.shape[-1]
   return rows.reshape(*rows.shape[:-2], 1, width)
 
 
-def wide(state: ArrayTree) -> ArrayTree:
-  """The state in float32, or in what it is already if that is wider."""
+def to_float32(state: ArrayTree) -> ArrayTree:
+  """Casts each array to float32, unless it is wider."""
   return jax.tree.map(
     lambda s: s.astype(jnp.promote_types(s.dtype, jnp.float32)), state
   )
 
 
 def positive_int(name: str, value: int, least: int = 1) -> int:
-  """`value` if it is an integer of `least` or more; else says what it is."""
+  """Returns `value` if it is an integer >= `least`, and raises otherwise."""
   try:
     number = operator.index(value)
   except TypeError:

@@ -1,4 +1,4 @@
-"""The Relational Memory Core as its paper prints it, equations (1) to (9)."""
+"""The Relational Memory Core of the paper's equations (1) to (9)."""
 
 import dataclasses
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from rmc_jax.cores.memory_matrix import initial_memory
 from rmc_jax.cores.memory_matrix import join_rows
 from rmc_jax.cores.memory_matrix import memory_batch_shape
 from rmc_jax.cores.memory_matrix import positive_int
-from rmc_jax.cores.memory_matrix import wide
+from rmc_jax.cores.memory_matrix import to_float32
 from rmc_jax.cores.projected_core import AttendingCore
 from rmc_jax.cores.projected_core import StepTrace
 from rmc_jax.ops import dot_product_attention
@@ -41,11 +41,11 @@ class PaperRelationalMemoryConfig(CoreConfig):
 
 
 class PaperMemoryState(NamedTuple):
-  """s_i = (m_i, h_i) of equations (3) and (9), for every slot i.
+  """The state s_i = (m_i, h_i) of equations (3) and (9), for every slot i.
 
   Attributes:
     memory: [..., N, D] the cell states m.
-    hidden: [..., N, D] the gated, squashed cell states h.
+    hidden: [..., N, D] the gated cell states h.
   """
 
   memory: Array
@@ -53,7 +53,7 @@ class PaperMemoryState(NamedTuple):
 
 
 class ProjectedInputs(NamedTuple):
-  """What a step of `PaperRelationalMemory` needs of its inputs.
+  """The input part of a step of `PaperRelationalMemory`.
 
   Attributes:
     keys_values: [..., I, H * (K + V)] x W^k and x W^v.
@@ -85,21 +85,21 @@ class PaperRelationalMemory(AttendingCore):
   The output is :math:`h_t` flattened to N * D.
 
   Source: Santoro et al. 2018, "Relational recurrent neural networks",
-  section 3. The authors ran `RelationalMemory`, which has no output gate; no
-  public code has this form.
+  section 3. The authors used `RelationalMemory`, which has no output gate; no
+  public code implements the equations.
 
   Notes:
     Where the paper is silent:
 
-    - A row of `[M; x]` is D wide, so x goes through a Linear to D first, as in
-      the released module; W of equations (4) to (6) reads that same row.
-    - g_psi is "a row/memory-wise MLP with layer normalisation": as in the
-      released module, LayerNorm(m + attended), then LayerNorm of that plus its
-      MLP.
-    - h starts at zero, as an LSTM's does; M starts as the released module's
-      identity ("randomly initialised" in section 3.3).
-    - A matrix of I input rows, which the paper does not have, joins the keys
-      and values row by row and enters the gates flattened.
+    - Rows of `[M; x]` have width D, so a Linear maps x to D first, as in the
+      released module. W of equations (4) to (6) reads that same row.
+    - g_psi, "a row/memory-wise MLP with layer normalisation", is that of the
+      released module: LayerNorm(m + attended), then LayerNorm of the result
+      plus its MLP.
+    - h starts at zero, as in an LSTM; M starts as the identity, as in the
+      released module ("randomly initialised" in section 3.3).
+    - The rows of a matrix input, which the paper does not have, are keys and
+      values of their own; the gates read them concatenated.
   """
 
   @hk.name_like('__call__')
@@ -119,17 +119,16 @@ class PaperRelationalMemory(AttendingCore):
     Args:
       mem_slots: N, the number of memory slots.
       head_size: V, the value size of one head.
-      num_heads: H. A slot is D = H * V wide.
+      num_heads: H. The width of a slot is D = H * V.
       forget_bias: the constant b~^f of equation (7).
-      gate_style: 'unit', or 'memory' for one gate a row (end of section 3.3).
+      gate_style: 'unit', or 'memory' for one gate per row (end of section 3.3).
       attention_mlp_layers: layers of the MLP in g_psi.
       key_size: K, the size of queries and keys of one head; None means V.
       name: name of the module.
 
     Raises:
       TypeError: a size is not an integer.
-      ValueError: a size is below 1, or `gate_style` is unknown or None: the
-        equations have gates.
+      ValueError: a size is below 1, or `gate_style` is unknown.
     """
     super().__init__(name=name)
     self._mem_slots = positive_int('mem_slots', mem_slots)
@@ -164,7 +163,7 @@ class PaperRelationalMemory(AttendingCore):
 
   @hk.transparent
   def initial_state(self, batch_size: int | None) -> PaperMemoryState:
-    """Identity memory and zero hidden, [B, N, D] each, or [N, D] for None."""
+    """Returns the identity and zeros, [B, N, D], or [N, D] for None."""
     memory = initial_memory(self._mem_slots, self._slot_width, batch_size)
     return PaperMemoryState(memory, jnp.zeros_like(memory))
 
@@ -184,7 +183,7 @@ class PaperRelationalMemory(AttendingCore):
     self, projected: ProjectedInputs, state: PaperMemoryState
   ) -> tuple[tuple[Array, StepTrace], PaperMemoryState]:
     """See base class."""
-    memory, hidden = wide(state)
+    memory, hidden = to_float32(state)
     attended, weights = self._attend(memory, projected.keys_values)  # eq. 2
     modification = self._modify(memory, attended)  # [..., N, D]
 
@@ -217,17 +216,17 @@ class PaperRelationalMemory(AttendingCore):
     if shapes[0] != shapes[1]:
       raise ValueError(
         f'{self.name}: memory and hidden have batch axes {shapes[0]} and '
-        f'{shapes[1]}; they must be the same.'
+        f'{shapes[1]}, expected equal ones; initial_state() makes a state.'
       )
     return shapes[0]
 
   @hk.transparent
   def _attend(self, memory: Array, input_keys_values: Array):
-    """Equation (2): queries from the memory rows only."""
+    """Computes equation (2), with queries from the memory only."""
     (query,) = split_heads(
       self._queries(memory), self._num_heads, [self._key_size]
     )
-    # The memory's and the inputs': [..., N or I, H * (K + V)] each.
+    # Of the memory and of the inputs, [..., N or I, H, K or V].
     keys, values = zip(
       *(
         split_heads(rows, self._num_heads, [self._key_size, self._value_size])
@@ -244,6 +243,6 @@ class PaperRelationalMemory(AttendingCore):
 
   @hk.transparent
   def _modify(self, memory: Array, attended: Array) -> Array:
-    """g_psi of equation (7), row by row."""
+    """Computes g_psi of equation (7) for each row."""
     rows = self._attention_norm(memory + attended)
     return self._mlp_norm(rows + self._mlp(rows))

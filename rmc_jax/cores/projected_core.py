@@ -1,4 +1,4 @@
-"""What a core must offer to have its input-only work done before the loop."""
+"""Base classes of cores that split a step into an input and a state part."""
 
 import abc
 import math
@@ -8,18 +8,18 @@ import haiku as hk
 import jax.numpy as jnp
 
 from rmc_jax.cores.layers import active_policy
-from rmc_jax.cores.memory_matrix import wide
+from rmc_jax.cores.memory_matrix import to_float32
 from rmc_jax.types import Array
 from rmc_jax.types import ArrayTree
 
 
 class StepTrace(NamedTuple):
-  """What a memory core attended to and how it gated, for analysis.
+  """Attention weights and gates of a step, for analysis.
 
   Attributes:
-    attention: [..., L, H, N, N + I] weights from each memory slot to the memory
-      slots (first N columns) and to the input rows (last I), for each block.
-    gates: name -> [..., N, G] gate values in (0, 1); empty for an ungated core.
+    attention: [..., L, H, N, N + I] weights of each memory slot over the memory
+      slots (first N columns) and the input rows (last I), for each block.
+    gates: name -> [..., N, G] gate values in (0, 1); empty without gates.
   """
 
   attention: Array
@@ -27,17 +27,16 @@ class StepTrace(NamedTuple):
 
 
 class ProjectedCore(hk.RNNCore):
-  """An RNN core in two parts: `project` sees no state, `step` is recurrent.
+  """An RNN core in two parts: `project` uses no state, `step` is recurrent.
 
-  `core(inputs, state)` is one after the other, so it is an ordinary
-  `hk.RNNCore`. `rmc_jax.unroll` projects the whole sequence in one go and loops
-  over `step` alone: same parameters, same numbers, less work in the loop. A
-  subclass that overrides `__call__` must override these parts as well.
+  `core(inputs, state)` calls one after the other, so it is an ordinary
+  `hk.RNNCore`. `rmc_jax.unroll` projects the whole sequence at once and loops
+  over `step`: same parameters, same numbers, less work in the loop.
 
-  The methods are `hk.transparent`: a `jmp` policy set on the class is applied
-  by the layers inside and does not round the state, which is an argument here,
-  to its compute dtype at every step, as Haiku's interceptor would. For the same
-  reason `hk.intercept_methods` sees the layers and not these methods.
+  The methods are `hk.transparent`, so a `jmp` policy set on the class applies
+  to the layers inside. Haiku would otherwise cast the state, an argument of
+  these methods, to the compute dtype at every step. For the same reason
+  `hk.intercept_methods` intercepts the layers but not these methods.
   """
 
   def __init__(self, name: str | None = None):
@@ -48,11 +47,11 @@ class ProjectedCore(hk.RNNCore):
   def __call__(
     self, inputs: Array, state: ArrayTree
   ) -> tuple[Array, ArrayTree]:
-    """One step.
+    """Runs one step.
 
     Args:
-      inputs: [B, ...], flattened to features for each example. Without the B
-        axis where the state has none.
+      inputs: [B, ...], flattened to features for each example; without the B
+        axis if the state has none.
       state: the core's state before the step.
 
     Returns:
@@ -60,53 +59,47 @@ class ProjectedCore(hk.RNNCore):
 
     Raises:
       TypeError: the inputs are not floating-point numbers.
-      ValueError: the shapes of inputs and state do not fit.
+      ValueError: the shapes of inputs and state do not match.
     """
     inputs = self.flatten_inputs(inputs, self.batch_shape(state))
     return self.step(self.project(inputs), state)
 
   @abc.abstractmethod
   def project(self, inputs: Array) -> ArrayTree:
-    """Everything a step needs of its inputs, without looking at the state.
+    """Computes the part of a step that depends on its inputs alone.
 
     Args:
-      inputs: [..., features] under any leading axes: [B], [T, B] or none.
+      inputs: [..., features] with any leading axes: [B], [T, B] or none.
 
     Returns:
-      A nest of arrays with the same leading axes, for `step` to consume.
+      A nest of arrays with the same leading axes, the argument of `step`.
     """
 
   @abc.abstractmethod
   def step(
     self, projected: ArrayTree, state: ArrayTree
   ) -> tuple[Array, ArrayTree]:
-    """The recurrent part of one step: `(output, next_state)`."""
+    """Computes the recurrent part of a step: `(output, next_state)`."""
 
   @abc.abstractmethod
   def batch_shape(self, state: ArrayTree) -> tuple[int, ...]:
-    """The leading axes of a state, (B,) or (); raises if its shape is wrong."""
+    """Returns the batch axes of a state, (B,) or (), after checking it."""
 
   @hk.transparent
-  def widen_state(self, state: ArrayTree) -> ArrayTree:
-    """Undoes what a policy did to a state that went through another module.
+  def upcast_state(self, state: ArrayTree) -> ArrayTree:
+    """Casts a state to float32 if a policy is active.
 
-    Under a policy every floating-point argument of a module is narrowed, and a
-    state that came that way would stay narrow for the whole unroll.
-
-    Args:
-      state: any state of this core.
-
-    Returns:
-      The state, in float32 or wider if a policy is active.
+    Haiku casts floating-point arguments of a module to its policy's compute
+    dtype. A state passed to a model would keep that dtype in the whole unroll.
     """
-    return wide(state) if active_policy(self._policy) else state
+    return to_float32(state) if active_policy(self._policy) else state
 
   @hk.transparent
   def cast_output(self, output: Array) -> Array:
-    """An output in the dtype that a policy wants.
+    """Casts an output to the dtype of the active policy.
 
-    That is the output dtype of the core's own policy; inside a module with one,
-    where the next layer is narrow too, the compute dtype, as for any module.
+    This is the output dtype of the core's own policy, or else the compute dtype
+    of the surrounding module's policy.
     """
     if self._policy:
       return self._policy.cast_to_output(output)
@@ -120,20 +113,20 @@ class ProjectedCore(hk.RNNCore):
     leading_shape: tuple[int, ...],
     treat_input_as_matrix: bool = False,
   ) -> Array:
-    """Flattens all axes after the leading ones (and the rows) into features.
+    """Flattens the axes after the leading ones (and the rows) into features.
 
     Args:
       inputs: [*leading_shape, ...], or [*leading_shape, I, ...] for a matrix.
-      leading_shape: (B,), (T, B), ...; what the inputs must begin with.
-      treat_input_as_matrix: as for `__call__`.
+      leading_shape: (B,), (T, B), ...
+      treat_input_as_matrix: whether the inputs have an axis of I rows.
 
     Returns:
       [*leading_shape, features] or [*leading_shape, I, features].
 
     Raises:
       TypeError: the inputs are not floating-point numbers.
-      ValueError: the inputs do not begin with `leading_shape`, or no axis is
-        left for the features (and rows).
+      ValueError: the inputs do not start with `leading_shape`, or have no axis
+        for the features (and rows).
     """
     inputs = jnp.asarray(inputs)
     if not jnp.issubdtype(inputs.dtype, jnp.floating):
@@ -149,20 +142,20 @@ class ProjectedCore(hk.RNNCore):
       expected = ', '.join(map(str, leading_shape)) or 'no batch axis'
       raise ValueError(
         f'{self.name}: inputs have shape {inputs.shape}, expected '
-        f'[{expected}{rows}, features]; the leading axes are those of the '
-        'state (and of time, in an unroll).'
+        f'[{expected}{rows}, features]; the leading axes must be those of the '
+        'state (after time, in an unroll).'
       )
     if 0 in inputs.shape[len(leading_shape) :]:
       raise ValueError(
-        f'{self.name}: inputs have shape {inputs.shape}, which leaves no '
-        'features to read.'
+        f'{self.name}: inputs have shape {inputs.shape}, expected at least one '
+        'feature.'
       )
     features = math.prod(inputs.shape[kept:])
     return inputs.reshape(*inputs.shape[:kept], features)
 
 
 class AttendingCore(ProjectedCore):
-  """A memory of slots that attend, whose input may be a matrix of rows."""
+  """A memory whose slots attend to each other and to one or more input rows."""
 
   @hk.transparent
   def __call__(
@@ -171,21 +164,21 @@ class AttendingCore(ProjectedCore):
     state: ArrayTree,
     treat_input_as_matrix: bool = False,
   ) -> tuple[Array, ArrayTree]:
-    """One step.
+    """Runs one step.
 
     Args:
       inputs: [B, ...], flattened to one row of features for each example; or,
         with `treat_input_as_matrix`, [B, I, ...] flattened to I rows each.
-        Without the B axis where the state has none.
+        Without the B axis if the state has none.
       state: the core's state before the step.
-      treat_input_as_matrix: whether to join I rows to the memory, or one.
+      treat_input_as_matrix: whether to attend to I input rows instead of one.
 
     Returns:
       The output, [B, N * D], and the next state.
 
     Raises:
       TypeError: the inputs are not floating-point numbers.
-      ValueError: the shapes of inputs and state do not fit.
+      ValueError: the shapes of inputs and state do not match.
     """
     batch_shape = self.batch_shape(state)
     inputs = self.flatten_inputs(inputs, batch_shape, treat_input_as_matrix)
@@ -195,7 +188,7 @@ class AttendingCore(ProjectedCore):
   def project(
     self, inputs: Array, treat_input_as_matrix: bool = False
   ) -> ArrayTree:
-    """See base class; or [..., I, features] for a matrix, I rows to join."""
+    """See base class; a matrix input is [..., I, features]."""
 
   @hk.transparent
   def step(
@@ -209,14 +202,13 @@ class AttendingCore(ProjectedCore):
   def trace_step(
     self, projected: ArrayTree, state: ArrayTree
   ) -> tuple[tuple[Array, StepTrace], ArrayTree]:
-    """`step` with its `StepTrace`: `((output, trace), next_state)`.
+    """Runs `step` and returns its trace too: `((output, trace), next_state)`.
 
-    It is the same computation. Under `jax.jit`, `step` costs nothing extra,
-    since a trace that nobody returns is never computed.
+    `step` calls this method; under `jax.jit`, an unused trace costs nothing.
     """
 
   @hk.transparent
   def _flatten_slots(self, slots: Array) -> Array:
-    """[..., N, D] as an output, [..., N * D]."""
+    """Flattens [..., N, D] to an output [..., N * D]."""
     width = math.prod(slots.shape[-2:])
     return self.cast_output(slots.reshape(*slots.shape[:-2], width))

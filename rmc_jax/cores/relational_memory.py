@@ -1,4 +1,4 @@
-"""The Relational Memory Core as its authors released it, in Sonnet."""
+"""The Relational Memory Core, equal to the authors' Sonnet module."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -18,7 +18,7 @@ from rmc_jax.cores.memory_matrix import initial_memory
 from rmc_jax.cores.memory_matrix import join_rows
 from rmc_jax.cores.memory_matrix import memory_batch_shape
 from rmc_jax.cores.memory_matrix import positive_int
-from rmc_jax.cores.memory_matrix import wide
+from rmc_jax.cores.memory_matrix import to_float32
 from rmc_jax.cores.projected_core import AttendingCore
 from rmc_jax.cores.projected_core import StepTrace
 from rmc_jax.ops import dot_product_attention
@@ -47,12 +47,12 @@ class RelationalMemoryConfig(CoreConfig):
 
 
 class ProjectedInputs(NamedTuple):
-  """What a step of `RelationalMemory` needs of its inputs.
+  """The input part of a step of `RelationalMemory`.
 
   Attributes:
-    rows: [..., I, D] the input rows as they join the memory.
+    rows: [..., I, D] the projected input rows.
     qkv: [..., I, F] their queries, keys and values in the first block.
-    gates: [..., 1, 2 * G] the inputs' share of both gates; None if ungated.
+    gates: [..., 1, 2 * G] the input part of both gates; None without gates.
   """
 
   rows: Array
@@ -80,22 +80,22 @@ class RelationalMemory(AttendingCore):
 
   The output is :math:`M'` flattened to N * D, the state is :math:`M'`.
 
-  Source: Santoro et al. 2018, "Relational recurrent neural networks", in the
-  form of the module the authors published: `RelationalMemory` of dm-sonnet
-  1.36, `sonnet/python/modules/relational_memory.py`. `python -m rmc_jax.parity`
-  runs the two side by side.
+  Source: Santoro et al. 2018, "Relational recurrent neural networks", as
+  published by the authors: `RelationalMemory` of dm-sonnet 1.36,
+  `sonnet/python/modules/relational_memory.py`. `python -m rmc_jax.parity`
+  compares the two.
 
   Notes:
-    Details in which this form is easily mistaken: the layer norm after the
-    projection spans queries, keys and values of all heads of a row together;
-    projections and layer norms are new for each block while the MLP is one,
-    shared by all; no projection follows the attention; the gates read the
-    squashed old memory and the projected input; gate biases are constants; the
-    input rows are dropped after the last block.
+    Details of the original that are easy to miss: the layer norm after the
+    projection spans the queries, keys and values of all heads of a row; each
+    block has its own projection and layer norms, but all blocks share one MLP;
+    no projection follows the attention; the gates read tanh of the old memory
+    and the projected input; gate biases are constants; the input rows are
+    dropped after the last block.
     Departures from the original: none in the numbers. Sizes below 1 are refused
-    (there `key_size=0` means `head_size`); the initial state has no `trainable`
-    argument, which the original ignores; a batch axis is optional.
-    `PaperRelationalMemory` has the paper's equations as printed instead.
+    (`key_size=0` means `head_size` there); the initial state has no `trainable`
+    argument, which the original ignores; the batch axis is optional.
+    `PaperRelationalMemory` implements the paper's equations instead.
   """
 
   @hk.name_like('__call__')
@@ -118,16 +118,16 @@ class RelationalMemory(AttendingCore):
     Args:
       mem_slots: N, the number of memory slots.
       head_size: V, the value size of one head.
-      num_heads: H. A slot is D = H * V wide.
-      num_blocks: L, the blocks of attention in one step.
+      num_heads: H. The width of a slot is D = H * V.
+      num_blocks: L, the number of attention blocks in one step.
       forget_bias: constant added to the forget gate before its sigmoid.
       input_bias: constant added to the input gate before its sigmoid.
-      gate_style: 'unit', a gate for each unit; 'memory', a gate for each slot;
-        None, no gates: the candidate is the next memory, without tanh.
+      gate_style: 'unit', one gate per unit; 'memory', one gate per slot; None,
+        no gates, and the candidate without tanh is the next memory.
       attention_mlp_layers: layers of the MLP after the attention.
       key_size: K, the size of queries and keys of one head; None means V.
       query_scale: 'key' scales queries by K^-1/2; 'qkv' by (2K + V)^-1/2, as
-        dm-sonnet did up to 1.26, when the paper's own runs were made.
+        dm-sonnet up to 1.26, which the paper's own runs used.
       name: name of the module.
 
     Raises:
@@ -179,7 +179,7 @@ class RelationalMemory(AttendingCore):
 
   @hk.transparent
   def initial_state(self, batch_size: int | None) -> Array:
-    """The identity, padded with zeros or cut to [N, D], for each example.
+    """Returns the identity, padded with zeros or cut to [N, D].
 
     Args:
       batch_size: B, or None for a state without a batch axis.
@@ -208,16 +208,16 @@ class RelationalMemory(AttendingCore):
     self, projected: ProjectedInputs, state: Array
   ) -> tuple[tuple[Array, StepTrace], Array]:
     """See base class."""
-    memory, num_slots = wide(state), self._mem_slots
+    memory, num_slots = to_float32(state), self._mem_slots
     rows = jnp.concatenate([memory, projected.rows], axis=-2)  # [..., N + I, D]
     attention = []
     for block in self._blocks:
       if block is self._blocks[0]:
-        # Wide, and known for the inputs: side by side, nowhere stacked.
+        # Those of the inputs are precomputed; stacking both would copy them.
         qkv = [block.project(memory), projected.qkv]  # [..., N, F], [..., I, F]
       else:
         qkv = [block.project(rows)]  # [..., N + I, F]
-      # The input rows are dropped after the last block: only slots ask there.
+      # The last block drops the input rows, so only the slots have queries.
       last = block is self._blocks[-1]
       num_queries = num_slots if last else rows.shape[-2]
       rows, weights = block(
@@ -241,7 +241,7 @@ class RelationalMemory(AttendingCore):
   def _gate(
     self, memory: Array, candidate: Array, input_gates: Array | None
   ) -> tuple[Array, dict[str, Array]]:
-    """Blends the candidate into the memory; both are [..., N, D]."""
+    """Gates the candidate into the memory; both are [..., N, D]."""
     if input_gates is None:
       return candidate, {}
     both = self._memory_gates(jnp.tanh(memory))  # [..., N, 2 * G]
@@ -254,7 +254,7 @@ class RelationalMemory(AttendingCore):
 
 
 class _AttentionBlock(hk.Module):
-  """One block of attention: its projection and its three layer norms."""
+  """An attention block with its projection and three layer norms."""
 
   @hk.name_like('__call__')
   def __init__(
@@ -279,16 +279,16 @@ class _AttentionBlock(hk.Module):
 
   @hk.transparent
   def project(self, rows: Array) -> Array:
-    """Queries, keys and values: [..., M, D] to [..., M, F], row by row."""
+    """Maps rows [..., M, D] to their queries, keys and values [..., M, F]."""
     return self._qkv_norm(self._qkv(rows))
 
   def __call__(
     self, rows: Array, qkv: Sequence[Array], mlp: MLP
   ) -> tuple[Array, Array]:
-    """Updates the rows that ask.
+    """Updates the first M' of M rows.
 
     Args:
-      rows: [..., M', D] the rows that ask, the first M' of M.
+      rows: [..., M', D] the rows with queries.
       qkv: groups of [..., M_i, F], queries, keys and values of all M rows.
       mlp: the MLP that all blocks share.
 
@@ -308,7 +308,7 @@ class _AttentionBlock(hk.Module):
 
 
 def _first_rows(groups: Sequence[Array], num_rows: int) -> Array:
-  """The first rows of groups of [..., M_i, H, K], without stacking them all."""
+  """Returns the first rows of groups of [..., M_i, H, K]."""
   if groups[0].shape[-3] < num_rows:
     return jnp.concatenate(groups, axis=-3)[..., :num_rows, :, :]
   return groups[0][..., :num_rows, :, :]

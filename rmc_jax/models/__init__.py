@@ -1,4 +1,4 @@
-"""A core put to use, one model a file."""
+"""Models built on recurrent cores, one in each module."""
 
 from rmc_jax.models.encoder_decoder import EncoderDecoder
 from rmc_jax.models.language_model import LanguageModel

@@ -1,4 +1,4 @@
-"""Reads a sequence of ids with a core, then writes one from the last state."""
+"""An encoder and decoder of id sequences, built from recurrent cores."""
 
 from collections.abc import Sequence
 
@@ -11,13 +11,13 @@ from rmc_jax.types import Array
 from rmc_jax.types import ArrayTree
 from rmc_jax.unroll import unroll
 
-FEEDS = ('zeros', 'predictions', 'truth')
+FEEDS = ('zeros', 'predictions', 'teacher_forcing')
 
 
 class EncoderDecoder(hk.Module):
-  r"""Encoder core, decoder core that starts from its state, ReLU MLP, logits.
+  r"""Encoder core, decoder core, ReLU MLP and logits.
 
-  For an input of ids :math:`x_1 \ldots x_n` and each output step :math:`t`:
+  For input ids :math:`x_1 \ldots x_n` and each output step :math:`t`:
 
   .. math::
 
@@ -28,27 +28,27 @@ class EncoderDecoder(hk.Module):
      y_t = \mathrm{Linear}(\mathrm{MLP}(o_t)) & \text{logits over the tokens}
      \end{array}
 
-  What the decoder is fed, :math:`z_t`, is chosen at each call and changes no
-  parameter, so one feed may train what another evaluates:
+  Each call chooses the feed, the decoder inputs :math:`z_t`. Parameters do not
+  depend on it, so training and evaluation may use different feeds:
 
-    'zeros': nothing, as in the authors' released example.
-    'predictions': the one-hot of argmax :math:`y_{t-1}`, the start token at
-      first; what the paper evaluates with. No gradient goes through the argmax.
-    'truth': the one-hot of the target at t - 1, the start token at first;
-      teacher forcing.
+    'zeros': zeros, as in the authors' released example.
+    'predictions': the one-hot of argmax :math:`y_{t-1}`, at first of the start
+      token, as in the paper's evaluation. The argmax has no gradient.
+    'teacher_forcing': the one-hot of the target at t - 1, at first of the start
+      token.
 
   Source: Santoro et al. 2018, "Relational recurrent neural networks", appendix
   A.2, and `sonnet/examples/rmc_learn_to_execute.py` of dm-sonnet 1.
 
   Notes:
-    The paper's words for its best way to train, "non-auto-regressive" and
-    "model predictions only", fit 'predictions' and 'zeros' in part each; the
-    authors' example, with 'zeros', is the only code of theirs to go by.
-    The paper does not say whether encoder and decoder share their weights; here
-    they do, as in the authors' example, unless a `decoder_core` is given. Such
-    a one, trained with 'zeros', never learns what to do with another feed.
-    The MLP has a ReLU after every layer, and what the paper calls the output
-    embedding is read as its last layer, from which one Linear makes logits.
+    The paper calls its best training "non-auto-regressive" and "model
+    predictions only", which partly fits both 'predictions' and 'zeros'; the
+    authors' example uses 'zeros'.
+    The paper does not say whether encoder and decoder share weights. Here they
+    do, as in the authors' example, unless `decoder_core` is given. A separate
+    decoder trained with 'zeros' does not learn to use other feeds.
+    The MLP has a ReLU after every layer. The paper's output embedding is taken
+    to be its last layer, followed by one Linear to the logits.
   """
 
   @hk.name_like('__call__')
@@ -66,25 +66,25 @@ class EncoderDecoder(hk.Module):
 
     Args:
       core: any recurrent core, the encoder.
-      num_tokens: how many tokens there are, the number of logits.
-      start_token: the id that the decoder is fed before it has written any.
+      num_tokens: the number of tokens and of logits.
+      start_token: the id that precedes the first output.
       hidden_sizes: layers of the MLP between the decoder and the logits.
       decoder_core: a core whose state has the shapes of the encoder's; None
-        means the encoder again, with the same weights.
-      remat: whether the steps are recomputed in the backward pass.
+        uses the encoder and its weights.
+      remat: whether the backward pass recomputes the steps.
       name: name of the module.
 
     Raises:
       TypeError: `num_tokens` is not an integer.
-      ValueError: `num_tokens` is below 1, `start_token` is no id below it, or
-        the decoder cannot start from a state of the encoder.
+      ValueError: `num_tokens` is below 1, `start_token` is not an id below it,
+        or the states of the two cores differ in shape.
     """
     super().__init__(name=name)
     self._num_tokens = positive_int('num_tokens', num_tokens)
     if start_token not in range(num_tokens):
       raise ValueError(
-        f'start_token must be an id in 0..{num_tokens - 1}, as there are '
-        f'{num_tokens} tokens. Got: {start_token!r}.'
+        f'start_token must be an id in 0..{num_tokens - 1}. '
+        f'Got: {start_token!r}.'
       )
     self._start_token = start_token
     self._encoder = core
@@ -92,9 +92,8 @@ class EncoderDecoder(hk.Module):
     expected, got = _state_of(self._encoder), _state_of(self._decoder)
     if got != expected:
       raise ValueError(
-        "The decoder starts from the encoder's state, so decoder_core must "
-        'have a state of the same structure and shapes. For one example the '
-        f'encoder has {expected}, the decoder {got}.'
+        "decoder_core must have a state like the encoder's, from which it "
+        f'starts. For one example, expected {expected}. Got: {got}.'
       )
     self._remat = remat or None
     self._mlp = hk.nets.MLP(hidden_sizes, activate_final=True, name='mlp')
@@ -105,26 +104,25 @@ class EncoderDecoder(hk.Module):
     inputs: Array,
     input_lengths: Array,
     targets: Array,
-    feed: str = 'zeros',  # The paper: 'predictions'; its authors' code: this.
+    feed: str = 'zeros',  # As the authors' code; the paper: 'predictions'.
   ) -> Array:
-    """Logits for every output step.
+    """Computes the logits of every output step.
 
-    An id out of 0..num_tokens - 1 is no error, since values are not known when
-    this is traced: its one-hot is zero.
+    Ids outside 0..num_tokens - 1 have a one-hot of zeros.
 
     Args:
-      inputs: [B, T_in] ids; what comes after an example's length is not read.
-      input_lengths: [B] the ids of each example, in 0..T_in.
-      targets: [B, T_out] ids. Only with the feed 'truth' are they read, and the
-        last step's not even then; else they just say how many steps to write.
-      feed: what the decoder sees, one of FEEDS.
+      inputs: [B, T_in] ids; those after an example's length are ignored.
+      input_lengths: [B] the number of ids of each example, in 0..T_in.
+      targets: [B, T_out] ids. The feed 'teacher_forcing' reads all but the
+        last; the other feeds use the shape alone.
+      feed: the decoder inputs, one of FEEDS.
 
     Returns:
       [B, T_out, num_tokens].
 
     Raises:
       TypeError: ids or lengths are not integers.
-      ValueError: an unknown feed, or shapes that do not fit each other.
+      ValueError: `feed` is unknown, or shapes do not match.
     """
     if feed not in FEEDS:
       raise ValueError(f'feed must be one of {FEEDS}. Got: {feed!r}.')
@@ -141,10 +139,12 @@ class EncoderDecoder(hk.Module):
       logits = self._follow_predictions(state, num_steps, batch_size)
     else:
       if feed == 'zeros':
-        fed = jnp.zeros((num_steps, batch_size, self._num_tokens))
+        decoder_inputs = jnp.zeros((num_steps, batch_size, self._num_tokens))
       else:
-        fed = self._one_hot(self._shift(targets).swapaxes(0, 1))
-      outputs, _ = unroll(self._decoder, fed, state, remat=self._remat)
+        decoder_inputs = self._one_hot(self._shift(targets).swapaxes(0, 1))
+      outputs, _ = unroll(
+        self._decoder, decoder_inputs, state, remat=self._remat
+      )
       logits = self._read_out(outputs)  # [T_out, B, num_tokens]
     return logits.swapaxes(0, 1)
 
@@ -156,7 +156,7 @@ class EncoderDecoder(hk.Module):
   def _follow_predictions(
     self, state: ArrayTree, num_steps: int, batch_size: int
   ) -> Array:
-    """[T_out, B, num_tokens], each step fed with the best token of the last."""
+    """Returns logits [T_out, B, num_tokens] of autoregressive decoding."""
 
     def step(_, carry):
       state, token = carry
@@ -172,7 +172,7 @@ class EncoderDecoder(hk.Module):
 
   @hk.transparent
   def _shift(self, targets: Array) -> Array:
-    """[B, T_out], the start token and all targets but the last."""
+    """Returns the start token and all targets but the last, [B, T_out]."""
     return jnp.pad(
       targets[:, :-1], ((0, 0), (1, 0)), constant_values=self._start_token
     )
@@ -183,14 +183,14 @@ class EncoderDecoder(hk.Module):
 
 
 def _state_of(core: hk.RNNCore) -> str:
-  """Structure, types and shapes of the state for one example, in words."""
+  """Formats the structure, dtypes and shapes of the state for one example."""
   return str(
     jax.tree.map(lambda x: f'{x.dtype}{list(x.shape)}', core.initial_state(1))
   )
 
 
 def _check_integers(inputs: Array, input_lengths: Array, targets: Array):
-  """Raises unless all three are integers and of shapes that belong together."""
+  """Raises unless all three are integers of matching shapes."""
   arrays = {
     'inputs': inputs,
     'input_lengths': input_lengths,
@@ -208,6 +208,6 @@ def _check_integers(inputs: Array, input_lengths: Array, targets: Array):
     or 0 in inputs.shape + targets.shape
   ):
     raise ValueError(
-      'Expected inputs [B, T_in], input_lengths [B] and targets [B, T_out], '
-      f'of one batch and at least one step each. Got: {shapes}.'
+      'Expected inputs [B, T_in], input_lengths [B] and targets [B, T_out] '
+      f'with equal B and at least one step. Got: {shapes}.'
     )

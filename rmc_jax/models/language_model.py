@@ -1,4 +1,4 @@
-"""Predicts each word of a text from those before it."""
+"""A word-level language model with a recurrent core."""
 
 from collections.abc import Sequence
 
@@ -17,13 +17,14 @@ from rmc_jax.ops.sampled_softmax import sample_words
 from rmc_jax.ops.sampled_softmax import sampled_softmax_cross_entropy
 from rmc_jax.types import Array
 from rmc_jax.types import ArrayTree
+from rmc_jax.unroll import select
 from rmc_jax.unroll import unroll
 
 HEADS = ('tied', 'adaptive')
 
 
 class LanguageModel(hk.Module):
-  r"""Embedding, core, projection, and a softmax over all words.
+  r"""Embedding, core, projection and a softmax over the vocabulary.
 
   With the embeddings :math:`E` [V, D] of the words :math:`w_1, w_2, \ldots`:
 
@@ -35,18 +36,19 @@ class LanguageModel(hk.Module):
      p(w_{t+1} \mid w_1 \ldots w_t) = \mathrm{softmax}(E h_t) & [V]
      \end{array}
 
-  No array of all words by all positions exists, however many words there are:
+  Training and evaluation never create an array of all positions by all words;
   see `rmc_jax.ops.blocked_softmax`.
 
-  Source: Santoro et al. 2018, section 4.3 and appendix A.4: embeddings of 512
-  with a dropout of 0.5, tied to the output softmax.
+  Source: Santoro et al. 2018, section 4.3 and appendix A.4: embeddings of width
+  512 with dropout 0.5, tied to the output softmax.
 
   Notes:
-    The paper does not say how the core's output becomes as wide as the
-    embeddings, nor of a bias of the softmax: here a Linear, and none.
+    The paper does not say how the core's output is mapped to the width of the
+    embeddings, nor whether the softmax has a bias. Here a Linear maps it, and
+    there is no bias.
     Embeddings start from a truncated normal with standard deviation D^-1/2, so
-    that logits start with one of about 1.
-    An adaptive softmax has weights of its own; it cannot be tied.
+    that logits start with a standard deviation of about 1.
+    An adaptive softmax has its own weights and cannot be tied.
   """
 
   @hk.name_like('__call__')
@@ -68,22 +70,22 @@ class LanguageModel(hk.Module):
 
     Args:
       core: any recurrent core.
-      vocab_size: V. Ids are in the order of the words' frequency.
+      vocab_size: V. Ids are sorted by the frequency of the words.
       embedding_size: D.
-      embedding_dropout: share of the embeddings' numbers left out in training.
-      output_dropout: the same for what the softmax sees.
+      embedding_dropout: dropout rate of the embeddings.
+      output_dropout: dropout rate of the softmax's input.
       head: 'tied', or 'adaptive' (Grave et al. 2017).
-      cutoffs: of the adaptive softmax, its clusters' first ids.
-      num_sampled: words that the loss is estimated from in training, with the
-        tied head; 0 for the exact loss. Evaluation is exact always.
-      block_size: words at a time in the softmax.
-      remat: whether the core's steps are recomputed in the backward pass.
+      cutoffs: the first id of each tail of the adaptive softmax.
+      num_sampled: words sampled to estimate the training loss of the tied head;
+        0 for the exact loss. Evaluation is always exact.
+      block_size: words in a block of the softmax.
+      remat: whether the backward pass recomputes the core's steps.
       name: name of the module.
 
     Raises:
       TypeError: a size is not an integer.
-      ValueError: a size is below 1, a dropout not in [0, 1), an unknown head,
-        or options of one head with the other.
+      ValueError: a size is below 1, a dropout rate is not in [0, 1), the head
+        is unknown, or an option belongs to the other head.
     """
     super().__init__(name=name)
     self._core = core
@@ -101,17 +103,16 @@ class LanguageModel(hk.Module):
       raise ValueError(f'head must be one of {HEADS}. Got: {head!r}.')
     if head == 'adaptive' and num_sampled:
       raise ValueError(
-        "num_sampled is for head='tied': an adaptive softmax is exact. "
+        "num_sampled must be 0 with head='adaptive', which is always exact. "
         f'Got: {num_sampled}.'
       )
     if head == 'tied' and cutoffs:
       raise ValueError(
-        f"cutoffs are for head='adaptive'. Got: {tuple(cutoffs)}."
+        f"cutoffs must be empty with head='tied'. Got: {tuple(cutoffs)}."
       )
     if num_sampled > vocab_size:
       raise ValueError(
-        f'num_sampled must be at most vocab_size, {vocab_size}. '
-        f'Got: {num_sampled}.'
+        f'num_sampled must be <= vocab_size, {vocab_size}. Got: {num_sampled}.'
       )
     self._dropouts = embedding_dropout, output_dropout
     self._adaptive = (
@@ -129,40 +130,33 @@ class LanguageModel(hk.Module):
     reset: Array | None = None,
     is_training: bool = False,
   ) -> tuple[Array, ArrayTree]:
-    """What the softmax sees at each position, and the state after the last.
+    """Computes the input of the softmax at each position.
 
     Args:
       inputs: [B, T] ids.
-      state: of the core, for B examples.
-      reset: [B] booleans: where True the example starts from the core's initial
-        state instead.
-      is_training: whether there is dropout, for which the transformed function
-        needs a key.
+      state: the core's state for B examples.
+      reset: [B] booleans: where True, the example starts from the core's
+        initial state.
+      is_training: whether to apply dropout, which needs a key.
 
     Returns:
-      [B, T, D] for the methods below, and the core's state.
+      [B, T, D] for the methods below, and the core's next state.
     """
     embedded = self._embeddings()[inputs.swapaxes(0, 1)]  # [T, B, D]
     if reset is not None:
       initial = self._core.initial_state(inputs.shape[0])
-      state = jax.tree.map(
-        lambda new, old: jnp.where(
-          reset.reshape(-1, *[1] * (old.ndim - 1)), new, old
-        ),
-        initial,
-        state,
-      )
+      state = select(reset, initial, state)
     embedded = self._dropout(0, embedded, is_training)
     outputs, state = unroll(self._core, embedded, state, remat=self._remat)
     hidden = self._dropout(1, self._projection(outputs), is_training)
     return hidden.swapaxes(0, 1), state
 
   def trace(self, inputs: Array, state: ArrayTree) -> StepTrace:
-    """What the core does at each word, [T, B, ...], for analysis.
+    """Returns the trace of each step, [T, B, ...], of an `AttendingCore`.
 
     Args:
       inputs: [B, T] ids.
-      state: as for a call; the core must be an `AttendingCore`.
+      state: the core's state for B examples.
     """
     embedded = self._embeddings()[inputs.swapaxes(0, 1)]
     (_, trace), _ = unroll(self._core, embedded, state, return_trace=True)
@@ -176,13 +170,13 @@ class LanguageModel(hk.Module):
     weights: Array | None = None,
     is_training: bool = False,
   ) -> tuple[Array, Array]:
-    """Summed cross-entropy in nats, and what it was summed over.
+    """Sums the cross-entropy in nats.
 
     Args:
-      hidden: [B, T, D] of a call.
-      targets: [B, T] ids of the words that follow.
-      weights: [B, T] how much each counts; None counts each as 1.
-      is_training: whether the loss may be estimated, if `num_sampled` says so.
+      hidden: [B, T, D] from a call.
+      targets: [B, T] ids of the next words.
+      weights: [B, T] weights or a boolean mask; None weights each by 1.
+      is_training: whether to estimate the loss if `num_sampled` is above 0.
 
     Returns:
       The sum [] and the total weight [], both float32.
@@ -198,7 +192,7 @@ class LanguageModel(hk.Module):
 
   @hk.transparent
   def log_probs(self, hidden: Array, targets: Array) -> Array:
-    """[B, T] log probabilities of the targets, exact."""
+    """Returns the exact log probabilities of the targets, [B, T]."""
     if self._adaptive is None:
       return blocked_log_probs(
         hidden, self._embeddings(), targets, block_size=self._block_size
@@ -212,7 +206,7 @@ class LanguageModel(hk.Module):
 
   @hk.transparent
   def all_log_probs(self, hidden: Array) -> Array:
-    """[..., V], of every word; for writing text, a few positions at a time."""
+    """Returns the log probabilities of all words, [..., V], to sample text."""
     if self._adaptive is None:
       logits = jnp.einsum('...d,vd->...v', hidden, self._embeddings())
       return jax.nn.log_softmax(logits)
@@ -230,7 +224,7 @@ class LanguageModel(hk.Module):
 
   @hk.transparent
   def initial_state(self, batch_size: int) -> ArrayTree:
-    """The core's."""
+    """Returns the core's initial state."""
     return self._core.initial_state(batch_size)
 
   @hk.transparent
@@ -251,7 +245,7 @@ class LanguageModel(hk.Module):
     )
 
   def _weight(self, name: str, shape: tuple[int, int]) -> Array:
-    """Rows [words, width], or a projection [width, less]: width decides."""
+    """Returns embeddings [words, width] or a projection [width, less]."""
     fan_in = shape[0] if name.endswith('projection') else shape[1]
     init = hk.initializers.TruncatedNormal(fan_in**-0.5)
     return hk.get_parameter(name, shape, init=init)

@@ -1,4 +1,4 @@
-"""Reads a sequence with a core and classifies it from the last output."""
+"""Classifies a sequence from the last output of a recurrent core."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from rmc_jax.unroll import unroll
 
 
 class SequenceClassifier(hk.Module):
-  """Core, ReLU MLP on its last output, logits.
+  """Core, ReLU MLP on its last output, and logits.
 
   Santoro et al. 2018, appendix A.1: all models of the Nth Farthest task have
   "an equivalent 4-layer MLP (256 units per layer with ReLU non-linearities)".
@@ -31,7 +31,7 @@ class SequenceClassifier(hk.Module):
       core: any recurrent core.
       num_classes: C, the number of logits.
       hidden_sizes: layers of the MLP between the core and the logits.
-      remat: whether the core's steps are recomputed in the backward pass.
+      remat: whether the backward pass recomputes the core's steps.
       name: name of the module.
     """
     super().__init__(name=name)
@@ -41,7 +41,7 @@ class SequenceClassifier(hk.Module):
     self._logits = hk.Linear(num_classes, name='logits')
 
   def __call__(self, inputs: Array) -> Array:
-    """Logits [B, C] for inputs [B, T, features]."""
+    """Computes logits [B, C] of inputs [B, T, features]."""
     outputs, _ = unroll(
       self._core,
       inputs.swapaxes(0, 1),  # [T, B, features]
@@ -51,7 +51,7 @@ class SequenceClassifier(hk.Module):
     return self._read_out(outputs[-1])
 
   def trace(self, inputs: Array) -> tuple[Array, StepTrace]:
-    """Logits and what the core did at every step, [T, B, ...], for analysis."""
+    """Computes logits and the trace of each step, [T, B, ...]."""
     (outputs, trace), _ = unroll(
       self._core,
       inputs.swapaxes(0, 1),

@@ -1,4 +1,4 @@
-"""Parameter-free mathematics, checkable with NumPy alone."""
+"""Functions without parameters: attention, layer norm, softmaxes, DNC."""
 
 from rmc_jax.ops.attention import dot_product_attention
 from rmc_jax.ops.attention import split_heads

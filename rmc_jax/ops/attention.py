@@ -17,32 +17,35 @@ def dot_product_attention(
   *,
   compute_dtype: jnp.dtype | None = None,
 ) -> tuple[Array, Array]:
-  r"""Lets each query row read a weighted average of the value rows.
+  r"""Computes multi-head dot-product attention.
 
   .. math:: \mathrm{softmax}(Q K^T) V
 
-  for each head on its own (Santoro et al. 2018, eq. 1; the scale 1/sqrt(d_k)
-  belongs to the caller, who scales `query`). Below, M is the number of rows
-  attended to. They come in groups, memory and inputs, that are nowhere stacked:
-  the result is that of one group with all rows in that order.
+  for each head (Santoro et al. 2018, eq. 1; the caller scales `query` by
+  1/sqrt(d_k)). M is the number of rows attended to. They are passed in groups,
+  such as memory and inputs, to avoid stacking them; the result is that of one
+  group with all rows in that order.
 
   Args:
     query: [..., N, H, K], already scaled.
     keys: groups of [..., M_i, H, K]; the M_i add up to M.
     values: for each group [..., M_i, H, V].
-    compute_dtype: dtype of the two products' factors; None leaves them as they
-      are. Sums and the softmax are in float32 or wider in any case.
+    compute_dtype: dtype of the factors of both products; None keeps theirs.
+      Sums and the softmax are in float32 or wider.
 
   Returns:
-    The attended values with heads side by side, [..., N, H * V], and the
+    The attended values with concatenated heads, [..., N, H * V], and the
     attention weights, [..., H, N, M], which sum to 1 over the last axis.
   """
   dtype = compute_dtype or query.dtype
-  sums = jnp.promote_types(dtype, jnp.float32)
+  sum_dtype = jnp.promote_types(dtype, jnp.float32)
 
   def product(pattern, x, y):
     return jnp.einsum(
-      pattern, x.astype(dtype), y.astype(dtype), preferred_element_type=sums
+      pattern,
+      x.astype(dtype),
+      y.astype(dtype),
+      preferred_element_type=sum_dtype,
     )
 
   for key, value in zip(keys, values, strict=True):
@@ -67,10 +70,10 @@ def dot_product_attention(
 def split_heads(
   rows: Array, num_heads: int, sizes: Sequence[int]
 ) -> list[Array]:
-  """Cuts each row into heads, and each head into parts of the given sizes.
+  """Splits each row into heads, and each head into parts.
 
   Args:
-    rows: [..., M, H * sum(sizes)]; head h owns the h-th run of sum(sizes).
+    rows: [..., M, H * sum(sizes)]; the columns of a head are adjacent.
     num_heads: H.
     sizes: e.g. (K, K, V) for queries, keys and values.
 
@@ -79,10 +82,9 @@ def split_heads(
   """
   if rows.shape[-1] != num_heads * sum(sizes):
     raise ValueError(
-      f'Rows of width {rows.shape[-1]} cannot be cut into {num_heads} heads '
-      f'of {" + ".join(map(str, sizes))} features; expected a width of '
-      f'{num_heads * sum(sizes)}.'
+      f'rows have width {rows.shape[-1]}, expected {num_heads * sum(sizes)} '
+      f'for {num_heads} heads of {" + ".join(map(str, sizes))} features.'
     )
   heads = rows.reshape(*rows.shape[:-1], num_heads, sum(sizes))
-  # Its transpose is one concatenation; that of slices pads and adds.
+  # The transpose of a split is a concatenation; slices would pad and add.
   return list(jax.lax.split(heads, sizes, axis=heads.ndim - 1))

@@ -8,7 +8,6 @@ Shapes in the softmax modules use these letters:
   C  words in a block
 """
 
-import functools
 import math
 
 import chex
@@ -66,7 +65,7 @@ def blocked_log_probs(
   chex.assert_shape(embeddings, (vocab_size, hidden.shape[-1]))
   if block_size < 1:
     raise ValueError(f'block_size must be >= 1. Got: {block_size}.')
-  log_probs = _row_log_probs(
+  log_probs = _differentiable_log_probs(
     min(block_size, vocab_size),
     hidden.reshape(math.prod(labels.shape), hidden.shape[-1]),
     embeddings,
@@ -108,7 +107,6 @@ def product(pattern: str, x: Array, y: Array, dtype: jnp.dtype) -> Array:
   )
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _row_log_probs(
   block_size: int, hidden: Array, embeddings: Array, labels: Array
 ) -> Array:
@@ -172,7 +170,8 @@ def _backward(block_size, residuals, g):
   return d_hidden.astype(hidden.dtype), d_embeddings, None
 
 
-_row_log_probs.defvjp(_forward, _backward)
+_differentiable_log_probs = jax.custom_vjp(_row_log_probs, nondiff_argnums=(0,))
+_differentiable_log_probs.defvjp(_forward, _backward)
 
 
 def _num_blocks(embeddings: Array, block_size: int) -> int:

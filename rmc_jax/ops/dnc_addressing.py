@@ -1,18 +1,18 @@
-r"""Where the heads of a Differentiable Neural Computer write and read.
+r"""Addressing of a Differentiable Neural Computer's memory.
 
-The letters of `rmc_jax.types`, and for this memory of N slots
+Shapes use the letters of `rmc_jax.types` and, for a memory of N slots,
 
-  W  width of a word, which is what one slot holds
+  W  width of a word, the content of one slot
   R  read heads
-  J  write heads (H in Graves et al.; here H are the heads of an attention)
+  J  write heads (H in Graves et al.; here H are attention heads)
   X  heads of either kind
 
 Source: Graves et al. 2016, "Hybrid computing using a neural network with
-dynamic external memory", methods, with what its released code adds: several
-write heads, constants against division by zero, and a stopped gradient
-(`addressing.py` and `access.py` of google-deepmind/dnc). Weights of one head
-are numbers in [0, 1] that sum to 1 at most over the N slots, and so do usages
-lie in [0, 1].
+dynamic external memory", methods, with the additions of the released code:
+several write heads, constants that prevent division by zero, and a stopped
+gradient (`addressing.py` and `access.py` of google-deepmind/dnc). The weights
+of a head are in [0, 1] and sum to at most 1 over the N slots; usages are in
+[0, 1].
 """
 
 import functools
@@ -25,13 +25,13 @@ from rmc_jax.types import Array
 
 _EPSILON = 1e-6
 
-# These products are small, and feed on their own results for a whole sequence:
-# the rounding of the short factors that GPUs and TPUs prefer would add up.
+# These small products recur over a whole sequence, where the rounding of the
+# low-precision factors that GPUs and TPUs use by default would accumulate.
 _einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
 
 
 def content_weights(keys: Array, strengths: Array, memory: Array) -> Array:
-  r"""Weights of the slots whose words point the way the key does.
+  r"""Weights slots by the cosine similarity of their words and the key.
 
   .. math::
 
@@ -39,12 +39,12 @@ def content_weights(keys: Array, strengths: Array, memory: Array) -> Array:
        \frac{k_x \cdot m_n}{|k_x| |m_n| + \epsilon}), \qquad
      |v| = \sqrt{\textstyle\sum_w v_w^2 + \epsilon}, \qquad \epsilon = 10^{-6}
 
-  The strength is at least 0, as in the released code; in Graves et al. it is
-  1 + softplus, at least 1.
+  The strength is softplus, at least 0, as in the released code; in Graves et
+  al. it is 1 + softplus.
 
   Args:
     keys: [..., X, W].
-    strengths: [..., X], any real numbers.
+    strengths: [..., X], before the softplus.
     memory: [..., N, W].
 
   Returns:
@@ -58,15 +58,15 @@ def content_weights(keys: Array, strengths: Array, memory: Array) -> Array:
 
 
 def usage_after_writes(usage: Array, write_weights: Array) -> Array:
-  r"""Usage that rises where something was written.
+  r"""Increases the usage of the slots that were written.
 
   .. math:: u_n + (1 - u_n) (1 - \prod_j (1 - w_{jn}))
 
-  No gradient goes to the write weights, as in the released code.
+  The write weights receive no gradient, as in the released code.
 
   Args:
     usage: [..., N].
-    write_weights: [..., J, N], of the previous step.
+    write_weights: [..., J, N] of the previous step.
 
   Returns:
     [..., N].
@@ -80,14 +80,14 @@ def usage_after_writes(usage: Array, write_weights: Array) -> Array:
 def usage_after_reads(
   usage: Array, free_gates: Array, read_weights: Array
 ) -> Array:
-  r"""Usage that falls where a head read and lets go.
+  r"""Decreases the usage of the slots that were read and freed.
 
   .. math:: u_n \prod_r (1 - f_r w_{rn})
 
   Args:
     usage: [..., N].
-    free_gates: [..., R] in [0, 1]; 1 frees what the head has read.
-    read_weights: [..., R, N], of the previous step.
+    free_gates: [..., R] in [0, 1]; 1 frees the slots that the head read.
+    read_weights: [..., R, N] of the previous step.
 
   Returns:
     [..., N].
@@ -96,26 +96,25 @@ def usage_after_reads(
 
 
 def allocation(usage: Array) -> Array:
-  r"""Weights of the slots that are free, the least used one first.
+  r"""Weights free slots, the least used slot first.
 
   .. math::
 
      a_n = (1 - v_n) \prod_{m \text{ before } n} v_m, \qquad
      v = \epsilon + (1 - \epsilon) u, \qquad \epsilon = 10^{-6}
 
-  where m comes before n if it is used less, or if they are used alike and it is
-  the lower number. The order itself has no gradient.
+  where m is before n if its usage is lower, or equal and m < n. The order has
+  no gradient.
 
-  The released code sorts the slots and takes a running product. The same
-  numbers come here from comparing all pairs and summing logarithms, one small
-  product of matrices: nothing is sorted, gathered or scattered, which on a CPU
-  took eight times as long.
+  The released code sorts the slots and takes a cumulative product. Comparing
+  all pairs and summing logarithms by a small matrix product gives the same
+  numbers; sorting, gathering and scattering took eight times as long on a CPU.
 
   Args:
     usage: [..., N].
 
   Returns:
-    [..., N], which sum to 1 less the product of all v.
+    [..., N], which sum to 1 - the product of all v.
   """
   used = _EPSILON + (1 - _EPSILON) * usage
   this, other = usage[..., :, None], usage[..., None, :]
@@ -128,15 +127,14 @@ def allocation(usage: Array) -> Array:
 
 
 def write_allocations(usage: Array, gates: Array) -> Array:
-  r"""A slot to allocate for each write head, one head after the other.
+  r"""Allocates free slots to each write head in turn.
 
-  Head j sees the usage as heads before it are about to leave it:
-  :math:`u \leftarrow u + (1 - u) g_j a_j`.
+  After head j the usage becomes :math:`u \leftarrow u + (1 - u) g_j a_j`.
 
   Args:
     usage: [..., N].
-    gates: [..., J] in [0, 1], how much each head will write to what it is
-      allocated.
+    gates: [..., J] in [0, 1], the degree to which each head writes to its
+      allocation.
 
   Returns:
     [..., J, N].
@@ -155,7 +153,7 @@ def write_weights(
   allocations: Array,
   content: Array,
 ) -> Array:
-  r"""Where each head writes, if at all.
+  r"""Combines allocation and content weights into write weights.
 
   .. math:: g^w_j (g^a_j a_j + (1 - g^a_j) c_j)
 
@@ -163,7 +161,7 @@ def write_weights(
     write_gates: [..., J] in [0, 1].
     allocation_gates: [..., J] in [0, 1].
     allocations: [..., J, N].
-    content: [..., J, N], of `content_weights`.
+    content: [..., J, N] from `content_weights`.
 
   Returns:
     [..., J, N].
@@ -175,7 +173,7 @@ def write_weights(
 def erase_and_add(
   memory: Array, weights: Array, erase: Array, words: Array
 ) -> Array:
-  r"""The memory after the heads have written.
+  r"""Erases and writes the memory.
 
   .. math:: m_n \circ \prod_j (1 - w_{jn} e_j) + \sum_j w_{jn} v_j
 
@@ -183,7 +181,7 @@ def erase_and_add(
     memory: [..., N, W].
     weights: [..., J, N].
     erase: [..., J, W] in [0, 1].
-    words: [..., J, W], what to write.
+    words: [..., J, W] to write.
 
   Returns:
     [..., N, W].
@@ -193,7 +191,7 @@ def erase_and_add(
 
 
 def next_link(link: Array, precedence: Array, weights: Array) -> Array:
-  r"""Links from each slot to the one written next, for each write head.
+  r"""Updates the links between slots written in succession.
 
   .. math::
 
@@ -201,12 +199,13 @@ def next_link(link: Array, precedence: Array, weights: Array) -> Array:
      L'_{jnn} = 0
 
   Args:
-    link: [..., J, N, N]; [n, m] is how far n was written right after m.
-    precedence: [..., J, N], before this step.
-    weights: [..., J, N], of this step's write.
+    link: [..., J, N, N]; [n, m] is the degree to which n was written right
+      after m.
+    precedence: [..., J, N] before this step.
+    weights: [..., J, N] of this step's write.
 
   Returns:
-    [..., J, N, N], whose rows and columns sum to 1 at most.
+    [..., J, N, N], whose rows and columns sum to at most 1.
   """
   to, source = weights[..., :, None], weights[..., None, :]
   link = (1 - to - source) * link + _outer(weights, precedence)
@@ -215,13 +214,13 @@ def next_link(link: Array, precedence: Array, weights: Array) -> Array:
 
 
 def next_precedence(precedence: Array, weights: Array) -> Array:
-  r"""How far each slot was the last one written.
+  r"""Updates the degree to which each slot was written last.
 
   .. math:: (1 - \sum_n w_{jn}) p_j + w_j
 
   Args:
     precedence: [..., J, N].
-    weights: [..., J, N], of this step's write.
+    weights: [..., J, N] of this step's write.
 
   Returns:
     [..., J, N].
@@ -230,13 +229,13 @@ def next_precedence(precedence: Array, weights: Array) -> Array:
 
 
 def follow_links(link: Array, weights: Array) -> tuple[Array, Array]:
-  r"""What was written just before and just after what a head last read.
+  r"""Weights the slots written just before and after those last read.
 
   Backward :math:`L_j^T w_r` and forward :math:`L_j w_r`.
 
   Args:
-    link: [..., J, N, N], of this step.
-    weights: [..., R, N], of the previous step's read.
+    link: [..., J, N, N] of this step.
+    weights: [..., R, N] of the previous step's read.
 
   Returns:
     Backward and forward weights, each [..., R, J, N].
@@ -250,18 +249,18 @@ def follow_links(link: Array, weights: Array) -> tuple[Array, Array]:
 def read_weights(
   modes: Array, backward: Array, forward: Array, content: Array
 ) -> Array:
-  r"""Where each head reads, between three ways to find a slot.
+  r"""Combines backward, forward and content weights into read weights.
 
   .. math::
 
      \sum_j \pi_{rj} b_{rj} + \sum_j \pi_{r, J + j} f_{rj} + \pi_{r, 2 J} c_r
 
   Args:
-    modes: [..., R, 2 * J + 1] that sum to 1: backward along the links of each
-      write head, then forward, then by content.
+    modes: [..., R, 2 * J + 1], which sum to 1: backward along the links of each
+      write head, forward along them, and by content.
     backward: [..., R, J, N].
     forward: [..., R, J, N].
-    content: [..., R, N], of `content_weights`.
+    content: [..., R, N] from `content_weights`.
 
   Returns:
     [..., R, N].
@@ -271,7 +270,7 @@ def read_weights(
 
 
 def read_words(weights: Array, memory: Array) -> Array:
-  r"""The word that each head reads.
+  r"""Reads a word with each head.
 
   .. math:: \sum_n w_{rn} m_n
 
@@ -286,17 +285,17 @@ def read_words(weights: Array, memory: Array) -> Array:
 
 
 def _norm(vectors: Array) -> Array:
-  """Lengths of [..., X, W] vectors that have a gradient at zero, [..., X]."""
+  """Returns lengths [..., X] of [..., X, W], differentiable at zero."""
   return jnp.sqrt(jnp.sum(vectors**2, axis=-1) + _EPSILON)
 
 
 @jax.custom_jvp
 def _outer(x: Array, y: Array) -> Array:
-  """[..., N] and [..., M] to [..., N, M].
+  """Returns the outer product of [..., N] and [..., M], [..., N, M].
 
-  The derivative is written as products of matrices, and so is its transpose. Of
-  a plain broadcast it would be sums, which XLA for CPUs makes ten times as
-  slow; were this a product of matrices too, `rmc_jax.unroll` would keep it.
+  The derivative and its transpose use matrix products. Those of a broadcast are
+  sums, which are ten times slower with XLA for CPUs. The product itself is a
+  broadcast so that `rmc_jax.unroll` does not keep it for the backward pass.
   """
   return x[..., :, None] * y[..., None, :]
 

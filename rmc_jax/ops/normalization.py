@@ -1,4 +1,4 @@
-"""Layer normalisation, with a derivative that reads its input once."""
+"""Layer normalisation with a closed-form derivative."""
 
 import jax
 import jax.numpy as jnp
@@ -18,14 +18,14 @@ def layer_norm(x: Array, scale: Array, offset: Array) -> Array:
      y = \hat x \circ \mathrm{scale} + \mathrm{offset}
 
   with mean :math:`\mu` and biased variance :math:`\sigma^2` of the row. The
-  numbers are those of `hk.LayerNorm`. The derivative is given in closed form,
+  numbers are those of `hk.LayerNorm`. The derivative has a closed form,
 
   .. math::
 
      d \hat x = r \, (dx - \overline{dx} - \hat x \, \overline{\hat x dx})
 
-  where a bar is the mean of a row: it keeps one array of the size of x for the
-  backward pass. It works forwards, backwards and to any order.
+  where a bar is the mean of a row. It keeps one array of the size of x for the
+  backward pass, and supports forward and reverse mode to any order.
 
   Args:
     x: [..., M, X], in float32 or wider.
@@ -53,7 +53,7 @@ def _layer_norm_jvp(primals, tangents):
 
 
 def _normalize(x: Array) -> tuple[Array, Array]:
-  """x with mean 0 and variance 1 in each row, and 1 / standard deviation."""
+  """Returns the normalised rows and the inverse standard deviations."""
   centred = x - _mean(x)
   inverse = jax.lax.rsqrt(_mean(jnp.square(centred)) + _EPSILON)  # [..., M, 1]
   return centred * inverse, inverse

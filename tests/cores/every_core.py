@@ -62,7 +62,7 @@ CORES = {
 }
 every_core = pytest.mark.parametrize('build', CORES.values(), ids=CORES)
 
-# Products of one row, of a batch and of a sequence may round differently.
+# Products of one row, a batch and a sequence may round differently.
 ATOL = 5e-6
 
 
@@ -78,18 +78,18 @@ def make(build):
   before = normal(T, B, FEATURES, seed=1)
   shapes = jax.eval_shape(net.init, jax.random.key(0), before)
   leaves, structure = jax.tree.flatten(shapes)
-  # Not the initial values: there a missing bias would go unnoticed.
+  # Initial biases are zero, which would hide a missing bias.
   params = structure.unflatten(
     normal(*leaf.shape, scale=0.3, seed=i) for i, leaf in enumerate(leaves)
   )
-  # A state that the core reaches: not any numbers make one.
+  # A state that the core can reach; arbitrary numbers may not be one.
   state = jax.jit(net.apply)(params, before)
   step = transform(lambda inputs, state: build()(inputs, state))
   return step, params, normal(B, FEATURES), state
 
 
 def transform(f):
-  """`f` of `apply(params, *args)`; no core draws random numbers."""
+  """Transforms `f` without a random key in `apply`."""
   return hk.without_apply_rng(hk.transform(f))
 
 
@@ -98,8 +98,8 @@ def normal(*shape, scale=1.0, seed=0):
   return jnp.asarray(scale * rng.normal(size=shape), jnp.float32)
 
 
-def anew(f):
-  """Jitted `f`, traced now: JAX remembers the old trace, policy and all."""
+def jit_without_cache(f):
+  """Jits a copy of `f`, as JAX caches the trace of `f` with its old policy."""
   return jax.jit(lambda *args: f(*args))
 
 

@@ -1,4 +1,4 @@
-"""A small DNC of distinct sizes, its data, and its steps in plain NumPy."""
+"""A small DNC with distinct sizes, its data and its NumPy reference."""
 
 import haiku as hk
 import jax
@@ -10,8 +10,8 @@ from rmc_jax.cores.dnc import DNC
 from rmc_jax.cores.dnc import DNCState
 from tests.reference import dnc as reference
 
-# Every axis has its own size: examples, steps, slots, word width, read and
-# write heads, units and layers of the controller, outputs and inputs.
+# All sizes differ: examples, steps, slots, word width, read and write heads,
+# units and layers of the controller, outputs and inputs.
 B, T, N, W, R, J, Y, LAYERS, OUT, FEATURES = 4, 8, 7, 5, 3, 2, 11, 3, 6, 13
 SIZES = {
   'memory_size': N,
@@ -21,7 +21,7 @@ SIZES = {
   'hidden_size': Y,
   'num_layers': LAYERS,
   'output_size': OUT,
-  # Small enough that many numbers meet it.
+  # Small enough to clip many values.
   'clip_value': 0.6,
 }
 
@@ -34,7 +34,7 @@ both_controllers = pytest.mark.parametrize(
 
 
 def make(controller='lstm', how=None, lead=(B,), zero_state=False, **kwargs):
-  """A transformed step (or unroll), filled parameters, inputs and a state."""
+  """Returns a transformed step or unroll, its parameters, inputs and state."""
   kwargs = {**SIZES, 'controller': controller, **kwargs}
 
   def forward(inputs, state):
@@ -55,19 +55,19 @@ def make(controller='lstm', how=None, lead=(B,), zero_state=False, **kwargs):
   inputs = normal((*lead, FEATURES))
   net = hk.without_apply_rng(hk.transform(forward))
   shapes = jax.eval_shape(net.init, jax.random.key(0), inputs, state)
-  # Not the initial values: there a missing bias would go unnoticed.
+  # Initial biases are zero, which would hide a missing bias.
   params = jax.tree.map(lambda s: normal(s.shape, 0.4), shapes)
   return net, params, inputs, state
 
 
 def make_double(*args, **kwargs):
-  """`make` in float64, for which `jax.enable_x64` must be on."""
+  """Calls `make` in float64, which needs `jax.enable_x64`."""
   net, *rest = make(*args, **kwargs)
   return net, *jax.tree.map(lambda x: jnp.asarray(np.float64(x)), rest)
 
 
 def fill(state, rng):
-  """A state such as a few steps leave behind."""
+  """Returns a state like those after a few steps."""
 
   def uniform(like, total=0.9):
     x = rng.uniform(size=like.shape)
@@ -91,7 +91,7 @@ def fill(state, rng):
 
 
 def reference_steps(params, inputs, state, clip_value=SIZES['clip_value']):
-  """Outputs and last state of the reference over [T, B, features] inputs."""
+  """Returns the reference's outputs and last state for [T, B, features]."""
   params = jax.tree.map(np.float64, params)
   state = jax.tree.map(np.float64, state)._asdict()
   outputs = []
@@ -105,7 +105,7 @@ def reference_steps(params, inputs, state, clip_value=SIZES['clip_value']):
 
 
 def weighted_loss(apply, *args):
-  """Tells every number of outputs and last state from every other."""
+  """Sums outputs and last state with distinct weights."""
   rng = np.random.default_rng(1)
   return sum(
     jnp.sum(x * jnp.asarray(rng.normal(size=x.shape), x.dtype))

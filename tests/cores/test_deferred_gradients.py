@@ -1,4 +1,4 @@
-"""Tests rmc_jax/cores/deferred_gradients.py: other sums, the same gradients."""
+"""Tests rmc_jax/cores/deferred_gradients.py."""
 
 import haiku as hk
 import jax
@@ -10,14 +10,14 @@ import pytest
 
 import rmc_jax
 
-# Few rows (B * N = 6 in a step) beside weights of 42 x 42 and more: tapped.
+# B * N = 6 rows in a step and weights of 42 x 42 or more, so all are deferred.
 T, B, FEATURES = 5, 2, 11
 N, H, V = 3, 6, 7
 POLICY = jmp.get_policy('params=float32,compute=bfloat16,output=float32')
 
 
 def network(**kwargs):
-  """Parameters, inputs, and the outputs and last state of an unroll."""
+  """Returns the apply function of an unroll, its parameters and inputs."""
   batch_major = not kwargs.get('time_major', True)
 
   def forward(inputs):
@@ -31,7 +31,7 @@ def network(**kwargs):
 
 
 def weighted_sum(outputs_and_state):
-  """A loss that tells every number from every other."""
+  """Sums outputs and state with distinct weights."""
   rng = np.random.default_rng(2)
   return sum(
     jnp.sum(x * jnp.asarray(rng.normal(size=x.shape), x.dtype))
@@ -40,7 +40,7 @@ def weighted_sum(outputs_and_state):
 
 
 def make_loss(**kwargs):
-  """A function of parameters and inputs, and a point to take it at."""
+  """Returns a loss of parameters and inputs, and both."""
   apply, params, inputs = network(**kwargs)
   return lambda *args: weighted_sum(apply(*args)), params, inputs
 
@@ -51,7 +51,7 @@ def gradients(**kwargs):
 
 
 def assert_close(actual, expected):
-  # Sums over T * B * N = 30 rows in another order.
+  # Sums over T * B * N = 30 rows in different orders.
   for a, e in zip(
     jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
   ):
@@ -69,14 +69,14 @@ def assert_close(actual, expected):
   ],
   ids=lambda kwargs: next(iter(kwargs), 'plain'),
 )
-def test_gradients_are_those_of_the_plain_loop(kwargs):
+def test_gradients_equal_those_of_the_plain_loop(kwargs):
   assert_close(
     gradients(**kwargs), gradients(defer_weight_gradients=False, **kwargs)
   )
 
 
-def test_no_weight_gradient_is_formed_in_the_backward_loop():
-  def weight_shaped_sums_in_loops(**kwargs):
+def test_backward_loop_computes_no_weight_gradient():
+  def weight_shaped_products_in_loop(**kwargs):
     loss, params, inputs = make_loss(**kwargs)
     jaxpr = jax.make_jaxpr(jax.grad(loss))(params, inputs)
     loops = [e for e in jaxpr.eqns if e.primitive.name == 'scan']
@@ -87,9 +87,9 @@ def test_no_weight_gradient_is_formed_in_the_backward_loop():
       for eqn in all_equations(loops[-1].params['jaxpr'].jaxpr)
     )
 
-  # Two projections, the MLP's two layers in each of two blocks, the gates.
-  assert weight_shaped_sums_in_loops(defer_weight_gradients=False) == 7
-  assert weight_shaped_sums_in_loops() == 0
+  # Two projections, two MLP layers in each of two blocks, and the gates.
+  assert weight_shaped_products_in_loop(defer_weight_gradients=False) == 7
+  assert weight_shaped_products_in_loop() == 0
 
 
 def all_equations(jaxpr):
@@ -99,7 +99,7 @@ def all_equations(jaxpr):
       yield from all_equations(inner)
 
 
-def test_a_gradient_smaller_than_its_rows_stays_in_the_loop():
+def test_gradients_smaller_than_their_factors_stay_in_the_loop():
   def forward(inputs):
     core = rmc_jax.RelationalMemory(N, 1, 2)  # D = 2: weights of 2 x 2 to 2 x 6
     return rmc_jax.unroll(core, inputs, core.initial_state(B))
@@ -107,7 +107,7 @@ def test_a_gradient_smaller_than_its_rows_stays_in_the_loop():
   net = hk.without_apply_rng(hk.transform(forward))
   inputs = jnp.ones((T, B, FEATURES))
   params = net.init(jax.random.key(0), inputs)
-  # Taps alone stand in the way of forward mode.
+  # Only probes prevent forward mode.
   jax.jvp(lambda params: net.apply(params, inputs)[0], (params,), (params,))
 
 
@@ -124,7 +124,7 @@ def test_second_derivatives_agree():
   assert_close(curvature(), curvature(defer_weight_gradients=False))
 
 
-def test_forward_mode_works_without_taps():
+def test_forward_mode_works_without_probes():
   loss, params, inputs = make_loss(defer_weight_gradients=False)
   still = jnp.zeros_like(inputs)
   _, along = jax.jvp(loss, (params, inputs), (params, still))
@@ -136,11 +136,11 @@ def test_forward_mode_works_without_taps():
       strict=True,
     )
   )
-  # float32 sums of some thousand products.
+  # float32 sums of thousands of products.
   np.testing.assert_allclose(along, expected, rtol=1e-4)
 
 
-def test_a_policy_narrows_the_same_factors():
+def test_gradients_equal_the_plain_loop_under_a_policy():
   with hk.mixed_precision.push_policy(rmc_jax.RelationalMemory, POLICY):
     deferred = gradients()
     plain = gradients(defer_weight_gradients=False)
@@ -149,7 +149,7 @@ def test_a_policy_narrows_the_same_factors():
     *map(jax.tree.leaves, (deferred, plain, exact)), strict=True
   ):
     assert d.dtype == p.dtype == jnp.float32
-    # bfloat16 keeps 8 bits: both are off, and by much the same.
+    # bfloat16 keeps 8 bits, and both round the same factors.
     scale = max(1.0, np.abs(e).max())
     np.testing.assert_allclose(d, p, atol=0.02 * scale)
   assert any(

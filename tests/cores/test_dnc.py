@@ -1,6 +1,6 @@
-"""Tests one step of rmc_jax/cores/dnc.py; test_dnc_unroll.py has sequences.
+"""Tests one step of rmc_jax/cores/dnc.py; test_dnc_unroll.py tests sequences.
 
-What every core must do is in test_every_core.py.
+test_every_core.py has the tests of all cores.
 """
 
 import functools
@@ -45,7 +45,7 @@ def test_step_equals_the_slot_by_slot_reference(controller, clip_value):
   )
   assert_close((output, after), (expected[0], expected_after))
   assert output.shape == (B, OUT)
-  # The limit is met, where there is one.
+  # Some values are clipped.
   assert (np.abs(expected) == 0.6).any() == (clip_value is not None)
 
 
@@ -60,7 +60,7 @@ def test_gradients_equal_finite_differences(controller):
       along = [
         jax.tree.map(lambda x: rng.normal(size=x.shape), arg) for arg in args
       ]
-      # What the gradient must not see, a difference would.
+      # Differences would include the stopped gradient.
       along[2].write_weights[:] = 0
       ahead, behind = (
         loss(*jax.tree.map(lambda x, d, h=h: x + h * d, args, along))
@@ -120,7 +120,7 @@ def test_parameter_paths_and_shapes(controller):
     ('feed_forward', 512, 1_052_631),
   ],
 )
-def test_parameter_counts_at_the_papers_sizes(controller, hidden_size, count):
+def test_parameter_counts_at_paper_sizes(controller, hidden_size, count):
   def step(inputs):
     core = DNC(controller=controller, hidden_size=hidden_size)
     return core(inputs, core.initial_state(1))
@@ -134,7 +134,7 @@ def test_parameter_counts_at_the_papers_sizes(controller, hidden_size, count):
 
 
 @both_controllers
-def test_split_weights_start_as_the_whole_would(controller):
+def test_split_weights_start_like_one_joint_weight(controller):
   def step(x):
     core = DNC(**{**SIZES, 'hidden_size': 400}, controller=controller)
     return core(x, core.initial_state(1))
@@ -146,7 +146,7 @@ def test_split_weights_start_as_the_whole_would(controller):
   rows = [params[f'dnc/controller/{p}']['w'] for p in (first, name)]
   fan_in = sum(len(w) for w in rows)
   for w in rows:
-    # Truncated normal at two standard deviations: spread 0.8796 of its scale;
+    # A normal truncated at two standard deviations has spread 0.8796;
     # 6,000 draws or more, five standard errors.
     spread = np.std(w) * np.sqrt(fan_in)
     assert abs(spread - 0.8796) < 5 * 0.88 / np.sqrt(w.size)
@@ -169,12 +169,12 @@ def test_split_weights_start_as_the_whole_would(controller):
     ({'clip_value': np.nan}, ValueError, 'clip_value must be > 0.* Got: nan'),
   ],
 )
-def test_bad_arguments_are_named(kwargs, error, message):
+def test_refuses_bad_arguments(kwargs, error, message):
   with pytest.raises(error, match=message):
     make(**kwargs)
 
 
-def test_shapes_that_do_not_fit_are_named():
+def test_refuses_mismatched_shapes():
   net, params, inputs, state = make()
   with pytest.raises(TypeError, match='int32.*one-hot'):
     net.apply(params, jnp.zeros((B, FEATURES), jnp.int32), state)
@@ -195,12 +195,12 @@ def test_shapes_that_do_not_fit_are_named():
 
 
 @both_controllers
-def test_policy_narrows_the_layers_and_leaves_addressing_wide(controller):
+def test_policy_applies_to_layers_and_addressing_stays_in_float32(controller):
   net, params, inputs, state = make(controller, rmc_jax.unroll, lead=(T, B))
   exact, _ = jax.jit(net.apply)(params, inputs, state)
   with hk.mixed_precision.push_policy(DNC, POLICY):
     fresh = jax.eval_shape(net.init, jax.random.key(0), inputs, state)
-    # A new function: JAX remembers the trace of an old one, without a policy.
+    # A new function, as JAX caches traces without regard to policies.
     program = jax.jit(lambda *args: net.apply(*args))
     output, after = program(params, inputs, state)
     found = set(products(jax.make_jaxpr(program)(params, inputs, state).jaxpr))
@@ -211,13 +211,13 @@ def test_policy_narrows_the_layers_and_leaves_addressing_wide(controller):
     ('bfloat16', 'bfloat16', None),
     ('float32', 'float32', highest),
   }
-  # Factors keep 8 bits, 0.4 %, of terms of order 1 over some steps.
+  # bfloat16 factors keep 8 bits, 0.4 %, of terms of order 1 over a few steps.
   np.testing.assert_allclose(output, exact, atol=0.2)
   assert np.abs(output - exact).max() > 1e-4
 
 
 def products(jaxpr):
-  """The factors' dtypes and the precision of every matrix product."""
+  """Returns the dtypes and the precision of every matrix product."""
   for eqn in jaxpr.eqns:
     if eqn.primitive.name == 'dot_general':
       yield (*(str(v.aval.dtype) for v in eqn.invars), eqn.params['precision'])

@@ -1,4 +1,4 @@
-"""Tests that rmc_jax/cores/dnc.py learns what its authors showed it on.
+"""Tests that rmc_jax/cores/dnc.py learns the task its authors demonstrated.
 
 Repeat copy at the sizes of the released demonstration (`train.py` and
 `repeat_copy.py` of google-deepmind/dnc): words of 4 random bits, 1 or 2 of
@@ -23,7 +23,7 @@ BITS, MAX_LENGTH, MAX_REPEATS = 4, 2, 2
 STEPS = MAX_LENGTH * (MAX_REPEATS + 1) + 3
 BATCH, UPDATES, EXAMPLES = 16, 4000, 1000
 
-# What conftest.py saves in compiling would be lost here five times over.
+# This test runs longer than it compiles, unlike those conftest.py is tuned for.
 OPTIMIZED = {
   'xla_backend_optimization_level': 3,
   'xla_llvm_disable_expensive_passes': False,
@@ -31,7 +31,7 @@ OPTIMIZED = {
 
 
 def sample(key):
-  """Inputs [STEPS, BITS + 2], targets [STEPS, BITS + 1], and which count."""
+  """Returns inputs [STEPS, BITS + 2], targets [STEPS, BITS + 1] and a mask."""
   length_key, repeats_key, bits_key = jax.random.split(key, 3)
   length = jax.random.randint(length_key, (), 1, MAX_LENGTH + 1)
   repeats = jax.random.randint(repeats_key, (), 1, MAX_REPEATS + 1)
@@ -56,13 +56,13 @@ def sample(key):
 
 
 def batch(key, size):
-  """`size` examples, time first."""
+  """Returns `size` examples, time-major."""
   keys = jax.random.split(key, size)
   return [x.swapaxes(0, 1) for x in jax.vmap(sample)(keys)]
 
 
 def logits(inputs, controller, forgetful):
-  """[STEPS, B, BITS + 1]; a forgetful core starts anew at every step."""
+  """Returns logits [STEPS, B, BITS + 1]; `forgetful` resets every step."""
   core = DNC(16, 16, 4, 1, controller, 64, 1, output_size=BITS + 1)
   reset = jnp.ones(inputs.shape[:2], bool) if forgetful else None
   state = core.initial_state(inputs.shape[1])
@@ -70,7 +70,7 @@ def logits(inputs, controller, forgetful):
 
 
 def bit_errors(controller, updates=UPDATES, forgetful=False):
-  """The part of all target bits that is wrong on examples never seen."""
+  """Returns the error rate of target bits on unseen examples."""
   net = hk.without_apply_rng(
     hk.transform(
       functools.partial(logits, controller=controller, forgetful=forgetful)
@@ -105,7 +105,7 @@ def bit_errors(controller, updates=UPDATES, forgetful=False):
   return float(run(jax.random.key(0)))
 
 
-def test_an_example():
+def test_example_repeats_the_words():
   inputs, targets, counts = map(np.asarray, batch(jax.random.key(0), 50))
   length = np.asarray(inputs[..., :-2].any(-1)).sum(0)  # Of words not all 0.
   repeats = np.round(10 * inputs[..., -1].max(0))
@@ -123,14 +123,14 @@ def test_an_example():
 
 @pytest.mark.slow
 @pytest.mark.parametrize('controller', ['lstm', 'feed_forward'])
-def test_repeat_copy_is_learned(controller):
-  # Half untrained, a third without a memory (below), which a feed-forward
-  # controller has in the slots alone. Reached: 0.000 and 0.005.
+def test_learns_repeat_copy(controller):
+  # Untrained: a half. Without a memory (below): a third. Measured: 0.000 and
+  # 0.005.
   assert bit_errors(controller) < 0.02
 
 
 @pytest.mark.slow
-def test_without_a_memory_it_is_not_learned():
-  # 0.51 and 0.33: of 5 bits it knows the end mark at best, and guesses 4.
+def test_does_not_learn_repeat_copy_without_a_memory():
+  # Measured: 0.51 and 0.33. At best it knows one of 5 bits, the end mark.
   assert bit_errors('feed_forward', updates=0) > 0.3
   assert bit_errors('feed_forward', updates=500, forgetful=True) > 0.3

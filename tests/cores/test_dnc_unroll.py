@@ -18,9 +18,9 @@ from tests.cores.small_dnc import reference_steps
 from tests.cores.small_dnc import T
 from tests.cores.small_dnc import weighted_loss
 
-# What the first write to an empty memory leaves free differs by 10^-6 from slot
-# to slot, then 10^-12, ... Which is the least used of more slots than these is
-# up to the rounding, even that of float64, and so is where they are written.
+# After the first write to an empty memory, the usage of free slots differs by
+# 10^-6, then 10^-12, ... With more slots than these, rounding decides which is
+# the least used and is written next, even in float64.
 FEW_SLOTS = 4
 
 
@@ -60,12 +60,12 @@ def test_unroll_from_an_empty_memory_equals_the_reference(controller):
       memory_size=FEW_SLOTS,
     )
     got = jax.jit(net.apply)(params, inputs, state)
-    # float64 rounding, amplified where slots are all but alike.
+    # float64 rounding, amplified where slots are almost alike.
     assert_close(got, reference_steps(params, inputs, state), atol=1e-9)
 
 
 @both_controllers
-def test_gradients_of_all_unrolls_are_the_same(controller):
+def test_gradients_of_all_unrolls_agree(controller):
   gradients = []
   for how in (
     rmc_jax.unroll,
@@ -78,19 +78,19 @@ def test_gradients_of_all_unrolls_are_the_same(controller):
       jax.jit(jax.grad(loss, argnums=(0, 1, 2)))(params, inputs, state)
     )
   for path, leaf in jax.tree_util.tree_leaves_with_path(gradients[0]):
-    # The usage that they raise knows nothing of the last step's writes.
+    # The last step's write weights affect no output.
     if 'write_weights' in str(path):
       np.testing.assert_array_equal(leaf, 0.0)
     else:
       assert np.abs(leaf).max() > 0, path
   for other in gradients[1:]:
-    # Sums over T * B rows, in other orders.
+    # Sums over T * B rows in different orders.
     assert_close(other, gradients[0], atol=1e-4)
 
 
 @both_controllers
 @pytest.mark.parametrize('params_too', [True, False])
-def test_gradients_are_finite_where_all_slots_are_alike(controller, params_too):
+def test_gradients_are_finite_if_all_slots_are_alike(controller, params_too):
   net, params, inputs, state = make(
     controller, rmc_jax.unroll, lead=(T, B), zero_state=True
   )
@@ -102,14 +102,14 @@ def test_gradients_are_finite_where_all_slots_are_alike(controller, params_too):
     assert np.isfinite(leaf).all(), path
 
 
-def test_what_must_hold_over_a_long_sequence():
+def test_invariants_hold_over_a_long_sequence():
   net, params, inputs, state = make(
     how=functools.partial(rmc_jax.unroll, return_all_states=True),
     lead=(30, B),
     zero_state=True,
     clip_value=None,
   )
-  # Gates and strengths of all sizes.
+  # Gates and strengths over their whole range.
   params['dnc/interface'] = jax.tree.map(
     lambda x: 5 * x, params['dnc/interface']
   )

@@ -13,18 +13,18 @@ from rmc_jax.cores.entity_network import EntityNetwork
 from rmc_jax.cores.entity_network import ProjectedInputs
 from tests.reference import entity_network as reference
 
-# Every axis has its own size.
+# All sizes differ.
 T, B, N, D, FEATURES = 4, 2, 3, 5, 7
 
-# float32 rounding of sums of order 1 over a few layers, through up to T steps;
-# the reached difference is 1.3e-7.
+# float32 rounding of sums of order 1 over a few layers and up to T steps; the
+# measured difference is 1.3e-7.
 ATOL = 2e-6
 
 with_or_without_bias = pytest.mark.parametrize('gate_bias', [False, True])
 
 
 def make(how=None, **kwargs):
-  """A transformed function of a core, filled parameters, inputs, a state.
+  """Returns a transformed function of a core, parameters, inputs and a state.
 
   Args:
     how: called with (core, inputs, state); a step if None, and else on T steps.
@@ -44,7 +44,7 @@ def make(how=None, **kwargs):
   state = normal(B, N, D)
   net = hk.without_apply_rng(hk.transform(run))
   shapes = jax.eval_shape(net.init, jax.random.key(0), inputs, state)
-  # Not the initial values: there a missing bias or slope would go unnoticed.
+  # Initial biases are 0 and slopes 1, which would hide missing ones.
   params = jax.tree.map(lambda s: normal(*s.shape, scale=0.3), shapes)
   return net._replace(apply=jax.jit(net.apply)), params, inputs, state
 
@@ -68,7 +68,7 @@ def test_step_equals_the_slot_by_slot_reference(gate_bias):
   np.testing.assert_array_equal(output, next_slots.reshape(B, N * D))
 
 
-def test_a_step_worked_out_by_hand():
+def test_step_equals_hand_calculation():
   eye, zero = np.eye(2), np.zeros((2, 2))
   params = {
     'input': {'w': eye, 'b': np.zeros(2)},
@@ -95,11 +95,11 @@ def test_a_step_worked_out_by_hand():
   np.testing.assert_allclose(output, np.ravel(expected), atol=1e-6)
 
 
-def test_a_slot_that_matches_the_input_opens_its_gate():
+def test_matching_slots_open_their_gates():
   net, params, inputs, slots = make()
   layer = params['entity_network/input']
   encoded = inputs @ layer['w'] + jnp.tile(layer['b'], (B, 1))  # s
-  # So far along s, or against it, that s . h decides the gate; and one between.
+  # Two slots have a large s . h of either sign, which decides their gates.
   slots = slots.at[:, 0].set(200.0 * encoded).at[:, 1].set(-200.0 * encoded)
   _, next_slots = net.apply(params, inputs, slots)
   moved = np.abs(next_slots - direction(slots)).max(axis=(0, 2))
@@ -118,7 +118,7 @@ def test_slots_have_length_one():
   )
 
 
-def test_shut_gates_keep_the_direction_of_slots():
+def test_closed_gates_keep_the_direction_of_slots():
   net, params, inputs, slots = make(gate_bias=True)
   params['entity_network/gate_bias']['b'] = jnp.array([-200.0, 0.0, -200.0])
   _, next_slots = net.apply(params, inputs, slots)
@@ -127,7 +127,7 @@ def test_shut_gates_keep_the_direction_of_slots():
 
 
 @pytest.mark.parametrize('length', [0.0, 1e-25, 1e-15, 1e-11, 1e-9, 1e-5])
-def test_slots_of_no_length_have_finite_gradients(length):
+def test_slots_of_length_zero_have_finite_gradients(length):
   net, params, inputs, slots = make(gate_bias=True)
   params['entity_network/gate_bias']['b'] = jnp.full(N, -200.0)
   slots = length * direction(slots)
@@ -146,7 +146,7 @@ def test_slots_of_no_length_have_finite_gradients(length):
 
 
 @pytest.mark.parametrize('batch_size', [B, None])
-def test_slots_start_as_their_keys_and_teach_them(batch_size):
+def test_slots_start_as_their_keys_with_gradients(batch_size):
   def start():
     return EntityNetwork(N, D).initial_state(batch_size)
 
@@ -163,7 +163,7 @@ def test_slots_start_as_their_keys_and_teach_them(batch_size):
   )
 
 
-def test_a_step_reads_no_key_and_encodes_no_input():
+def test_step_uses_neither_keys_nor_encoder():
   projected = ProjectedInputs(
     jnp.ones((B, D)), jnp.ones((B, N)), jnp.ones((B, N, D))
   )
@@ -171,7 +171,7 @@ def test_a_step_reads_no_key_and_encodes_no_input():
     lambda projected, state: EntityNetwork(N, D).step(projected, state)
   )
   params = step.init(jax.random.key(0), projected, jnp.ones((B, N, D)))
-  # s . w_j, V w_j and W s are in `projected`.
+  # `projected` contains s . w_j, V w_j and W s.
   assert {path.split('/')[1] for path in params} == {'slot_candidate', 'prelu'}
 
   def project(core, inputs, state):
@@ -230,7 +230,7 @@ def test_gradients_equal_finite_differences(gate_bias):
       args,
       order=1,
       modes=['rev'],
-      # The third derivative, of order 1 to 100, times the square of 1e-4.
+      # The third derivative, 1 to 100, times the square of the step 1e-4.
       atol=1e-5,
       rtol=1e-5,
     )
@@ -276,19 +276,19 @@ def test_initial_parameters():
   for path, matrix in matrices.items():
     fan_in = size if path.endswith('keys') else len(matrix)
     scaled = np.asarray(matrix) * np.sqrt(fan_in)
-    # Truncated normal at two standard deviations: spread 0.8796 of its scale.
+    # A normal truncated at two standard deviations has spread 0.8796.
     assert np.abs(scaled).max() <= 2.0 + 1e-5, path
     # 8,000 draws or more: ten standard errors.
     assert abs(scaled.std() - 0.8796) < 10 * 0.88 / np.sqrt(scaled.size), path
 
 
-def test_policy_rounds_the_output_and_not_the_state():
+def test_policy_casts_the_output_but_not_the_state():
   policy = jmp.get_policy('params=float32,compute=bfloat16,output=bfloat16')
   net, params, inputs, slots = make(gate_bias=True)
   params['entity_network/gate_bias']['b'] = jnp.full(N, -200.0)
   with hk.mixed_precision.push_policy(EntityNetwork, policy):
     output, next_slots = make(gate_bias=True)[0].apply(params, inputs, slots)
-  # A bfloat16 would be off by up to 4e-3.
+  # bfloat16 rounds by up to 4e-3.
   np.testing.assert_allclose(next_slots, direction(slots), atol=1e-6)
   assert output.dtype == jnp.bfloat16
 
@@ -301,6 +301,6 @@ def test_policy_rounds_the_output_and_not_the_state():
     ((3, 5.0), TypeError, 'slot_size must be an integer. Got: 5.0'),
   ],
 )
-def test_bad_arguments_are_named(args, error, message):
+def test_refuses_bad_arguments(args, error, message):
   with pytest.raises(error, match=message):
     hk.testing.transform_and_run(lambda: EntityNetwork(*args) and None)()

@@ -1,6 +1,6 @@
-"""Tests what every core must do: names, errors, transforms, unrolls.
+"""Tests names, errors, transformations and unrolls of every core.
 
-Their precision is tested in test_every_core_precision.py.
+test_every_core_precision.py tests their precision.
 """
 
 import functools
@@ -13,7 +13,6 @@ import pytest
 
 import rmc_jax
 from rmc_jax.cores import AttendingCore
-from tests.cores.every_core import anew
 from tests.cores.every_core import assert_close
 from tests.cores.every_core import ATOL
 from tests.cores.every_core import B
@@ -21,6 +20,7 @@ from tests.cores.every_core import CORES
 from tests.cores.every_core import equations
 from tests.cores.every_core import every_core
 from tests.cores.every_core import FEATURES
+from tests.cores.every_core import jit_without_cache
 from tests.cores.every_core import make
 from tests.cores.every_core import normal
 from tests.cores.every_core import T
@@ -30,8 +30,8 @@ from tests.cores.every_core import transform
 @pytest.mark.parametrize(
   'cls', [rmc_jax.RelationalMemory, rmc_jax.PaperRelationalMemory]
 )
-def test_initial_parameters_are_those_of_sonnet(cls):
-  # Truncated normal at two standard deviations: spread 0.8796 of its scale.
+def test_initial_parameters_equal_sonnets(cls):
+  # A normal truncated at two standard deviations has spread 0.8796.
   features = 400
 
   def step(x):
@@ -54,7 +54,7 @@ def test_initial_parameters_are_those_of_sonnet(cls):
 
 
 @pytest.mark.parametrize('core', CORES)
-def test_paths_have_no_tilde_nested_and_side_by_side(core):
+def test_parameter_paths_of_nested_and_repeated_cores(core):
   name, build = core.split(',')[0], CORES[core]
 
   class Agent(hk.Module):
@@ -106,7 +106,7 @@ def test_works_inside_reset_core_and_deep_rnn(build):
 @every_core
 def test_unbatched_one_example_and_vmap_equal_a_batch(build):
   net, params, inputs, state = make(build)
-  expected = anew(net.apply)(params, inputs, state)
+  expected = jit_without_cache(net.apply)(params, inputs, state)
 
   def example(where):
     return jax.tree.map(lambda x: x[where], (inputs, state))
@@ -114,28 +114,30 @@ def test_unbatched_one_example_and_vmap_equal_a_batch(build):
   def same(how, actual):
     assert_close(actual, jax.tree.map(lambda x: x[how], expected))
 
-  same(1, anew(net.apply)(params, *example(1)))
+  same(1, jit_without_cache(net.apply)(params, *example(1)))
   one = slice(1, 2)
-  same(one, anew(net.apply)(params, *example(one)))
+  same(one, jit_without_cache(net.apply)(params, *example(one)))
   outside = jax.vmap(net.apply, in_axes=(None, 0, 0))
-  same(..., anew(outside)(params, inputs, state))
+  same(..., jit_without_cache(outside)(params, inputs, state))
   inside = transform(lambda *args: hk.vmap(build(), split_rng=False)(*args))
-  same(..., anew(inside.apply)(params, inputs, state))
+  same(..., jit_without_cache(inside.apply)(params, inputs, state))
 
 
 @every_core
-def test_trailing_axes_are_features_and_an_empty_batch_is_a_batch(build):
+def test_flattens_trailing_axes_and_accepts_an_empty_batch(build):
   net, params, inputs, state = make(build)
-  output, _ = anew(net.apply)(params, inputs, state)
-  folded, _ = anew(net.apply)(params, inputs.reshape(B, 1, FEATURES), state)
+  output, _ = jit_without_cache(net.apply)(params, inputs, state)
+  folded, _ = jit_without_cache(net.apply)(
+    params, inputs.reshape(B, 1, FEATURES), state
+  )
   np.testing.assert_allclose(folded, output, atol=ATOL)
   inputs, state = jax.tree.map(lambda x: x[:0], (inputs, state))
-  empty, _ = anew(net.apply)(params, inputs, state)
+  empty, _ = jit_without_cache(net.apply)(params, inputs, state)
   assert empty.shape == (0, *output.shape[1:])
 
 
 @pytest.mark.parametrize('core', CORES)
-def test_what_does_not_fit_is_named(core):
+def test_refuses_mismatched_arguments(core):
   name, (net, params, inputs, state) = core.split(',')[0], make(CORES[core])
   with pytest.raises(TypeError, match=f'^{name}: inputs are int32'):
     net.apply(params, inputs.astype(int), state)
@@ -145,7 +147,7 @@ def test_what_does_not_fit_is_named(core):
   leaves, structure = jax.tree.flatten(state)
   for i, leaf in enumerate(leaves):
     wrong = [leaf[..., :-1], leaf[None], leaf[0]]
-    # One array of several: those that are left say what the batch is.
+    # Change one of several arrays; the others determine the batch.
     wrong = wrong if len(leaves) > 1 else wrong[:2]
     for other in wrong:
       others = [*leaves[:i], other, *leaves[i + 1 :]]
@@ -154,7 +156,7 @@ def test_what_does_not_fit_is_named(core):
 
 
 @every_core
-def test_hk_remat_of_the_core_leaves_the_gradients(build):
+def test_hk_remat_of_the_core_keeps_the_gradients(build):
   _, params, inputs, state = make(build)
 
   def loss(remat, inputs, state):
@@ -167,7 +169,7 @@ def test_hk_remat_of_the_core_leaves_the_gradients(build):
   for remat in (False, True):
     net = transform(functools.partial(loss, remat))
     gradients.append(jax.jit(jax.grad(net.apply))(params, sequence, state))
-  # The same sums, perhaps in other fusions.
+  # The same sums, possibly in other fusions.
   assert_close(*gradients, atol=1e-4)
 
 
@@ -181,12 +183,12 @@ def test_runs_under_pmap_with_typed_and_old_keys(build):
   mapped = jax.pmap(net.apply, in_axes=(None, 0, None))
   for output, x in zip(mapped(params, stacked, state)[0], stacked, strict=True):
     np.testing.assert_allclose(
-      output, anew(net.apply)(params, x, state)[0], atol=ATOL
+      output, jit_without_cache(net.apply)(params, x, state)[0], atol=ATOL
     )
 
 
 def unroll_by_hand(core, inputs, state, reset=None, lengths=None):
-  """Step by step in plain Python; where examples differ, each on its own."""
+  """Runs single steps in Python, one example at a time if they differ."""
   parts = [(slice(0, B), T)]
   if lengths is not None:
     parts = [(slice(b, b + 1), length) for b, length in enumerate(lengths)]
@@ -207,13 +209,13 @@ def unroll_by_hand(core, inputs, state, reset=None, lengths=None):
 
 
 def unrolled(build, unroll, **kwargs):
-  """Gradients of one way to unroll, with outputs and last state."""
+  """Returns gradients, outputs and last state of an unroll function."""
   _, params, _, state = make(build)
   net = transform(lambda *args: unroll(build(), *args, **kwargs))
 
   def loss(*args):
     results = net.apply(*args)
-    # Tells every number from every other.
+    # Distinct weights.
     weighted = [
       jnp.sum(x * normal(*x.shape, seed=2)) for x in jax.tree.leaves(results)
     ]
@@ -228,7 +230,7 @@ def test_unroll_equals_dynamic_unroll_and_single_steps(build):
   expected = unrolled(build, unroll_by_hand)
   for path, gradient in jax.tree_util.tree_leaves_with_path(expected[0][0]):
     assert np.abs(gradient).max() > 0, path
-  # Values of order 1 pass through T steps.
+  # Values of order 1 over T steps.
   assert_close(unrolled(build, hk.dynamic_unroll), expected, atol=1e-5)
   assert_close(unrolled(build, rmc_jax.unroll), expected, atol=1e-5)
 
@@ -236,8 +238,8 @@ def test_unroll_equals_dynamic_unroll_and_single_steps(build):
 @every_core
 def test_unroll_with_resets_and_lengths_equals_single_steps(build):
   reset, lengths = np.zeros((T, B), bool), np.array([4, 2])
-  # The last step of each: slots of a DNC that starts empty are used alike, so
-  # that from the second step on rounding decides which is written next.
+  # Reset in the last step only: all slots of an empty DNC have equal usage, and
+  # from the second step on rounding decides which is written next.
   reset[3, 0] = reset[1, 1] = True
   reset[2, 1] = True  # after the end
   assert_close(
@@ -248,11 +250,11 @@ def test_unroll_with_resets_and_lengths_equals_single_steps(build):
 
 
 @every_core
-def test_no_weight_gradient_is_formed_in_the_backward_loop(build):
+def test_backward_loop_computes_no_weight_gradient(build):
   _, params, _, state = make(build)
   inputs = jnp.ones((T, B, FEATURES))
 
-  def weight_shaped_sums_in_loops(**kwargs):
+  def weight_shaped_products_in_loop(**kwargs):
     net = transform(lambda *args: rmc_jax.unroll(build(), *args, **kwargs))
     gradient = jax.grad(lambda *args: jnp.sum(net.apply(*args)[0]))
     jaxpr = jax.make_jaxpr(gradient)(params, inputs, state).jaxpr
@@ -265,8 +267,8 @@ def test_no_weight_gradient_is_formed_in_the_backward_loop(build):
       for eqn in equations(loops[-1].params['jaxpr'].jaxpr)
     )
 
-  assert weight_shaped_sums_in_loops(defer_weight_gradients=False) > 0
-  assert weight_shaped_sums_in_loops() == 0
+  assert weight_shaped_products_in_loop(defer_weight_gradients=False) > 0
+  assert weight_shaped_products_in_loop() == 0
 
 
 @pytest.mark.parametrize('option', ['treat_input_as_matrix', 'return_trace'])
@@ -278,8 +280,8 @@ def test_no_weight_gradient_is_formed_in_the_backward_loop(build):
     if not issubclass(build.func, AttendingCore)
   ],
 )
-def test_what_only_an_attending_core_can_is_refused(core, option):
+def test_refuses_options_of_an_attending_core(core, option):
   build = CORES[core]
-  message = f'{option}=True needs .*AttendingCore; {build.func.__name__} is no'
+  message = f'{option}=True needs an AttendingCore.*Got: {build.func.__name__}'
   with pytest.raises(ValueError, match=message):
     unrolled(build, rmc_jax.unroll, **{option: True})

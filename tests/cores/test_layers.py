@@ -12,8 +12,8 @@ from rmc_jax.cores.layers import Linear
 from rmc_jax.cores.layers import MLP
 
 
-def test_layer_norm_of_narrow_rows_has_float32_statistics():
-  # Far off centre, where a bfloat16 mean and variance lose a tenth.
+def test_layer_norm_of_bfloat16_rows_has_float32_statistics():
+  # With a large mean, where bfloat16 statistics are off by a tenth.
   rows = 100.0 + 10.0 * np.random.default_rng(0).normal(size=(5, 64))
   rows = jnp.asarray(rows, jnp.bfloat16)
   normed = hk.testing.transform_and_run(lambda: LayerNorm()(rows))()
@@ -38,14 +38,14 @@ def test_linear_equals_haikus():
   np.testing.assert_array_equal(
     net.init(jax.random.key(0), x)['linear']['w'], params['linear']['w']
   )
-  # Sums of 5 products, in another order.
+  # Sums of 5 products in another order.
   np.testing.assert_allclose(
     net.apply(params, x), haikus.apply(params, x), atol=1e-6
   )
 
 
-def test_a_weight_made_ahead_starts_as_part_of_a_wider_one():
-  # Truncated normal at two standard deviations: spread 0.8796 of its scale.
+def test_make_weight_starts_like_part_of_a_larger_weight():
+  # A normal truncated at two standard deviations has spread 0.8796.
   rows, fan_in, columns = 100, 900, 60
 
   def forward(x, whole=None):
@@ -64,18 +64,18 @@ def test_a_weight_made_ahead_starts_as_part_of_a_wider_one():
   assert 1.9 < np.abs(scaled).max() <= 2.0 + 1e-5
   # 6,000 draws: five standard errors.
   assert abs(scaled.std() - 0.8796) < 5 * 0.88 / np.sqrt(2 * scaled.size)
-  # The call uses that weight; it makes no other.
+  # The call uses that weight.
   np.testing.assert_array_equal(
     net.apply(params, x, fan_in), net.apply(params, x)
   )
-  # A fan-in that is the weight's own changes nothing.
+  # A fan-in equal to the input size changes nothing.
   np.testing.assert_array_equal(
     net.init(jax.random.key(0), x, rows)['linear']['w'],
     net.init(jax.random.key(0), x)['linear']['w'],
   )
 
 
-def test_a_weight_made_ahead_has_the_dtype_of_its_inputs_or_the_policys():
+def test_make_weight_uses_the_dtype_of_inputs_or_policy():
   def make(x):
     Linear(3, name='linear').make_weight(5, x.dtype, 11)
 
@@ -89,7 +89,7 @@ def test_a_weight_made_ahead_has_the_dtype_of_its_inputs_or_the_policys():
   assert weight.dtype == jnp.float32
 
 
-def test_a_weight_made_ahead_for_other_inputs_is_noticed():
+def test_refuses_inputs_of_another_size_than_make_weight():
   def forward(x):
     linear = Linear(3)
     linear.make_weight(5, x.dtype, 11)

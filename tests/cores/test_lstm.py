@@ -1,4 +1,4 @@
-"""Tests rmc_jax/cores/lstm.py; tests/cores/test_every_core.py has the rest."""
+"""Tests rmc_jax/cores/lstm.py; more are in test_every_core.py."""
 
 import haiku as hk
 import jax
@@ -11,16 +11,16 @@ import rmc_jax
 from rmc_jax.cores.lstm import LSTM
 from tests.reference import lstm as reference
 
-# Every axis has its own size, so that no two can be mistaken for each other.
+# All sizes differ, so that swapped axes fail.
 T, B, LAYERS, FEATURES, FEEDBACK, Y = 5, 2, 3, 13, 4, 7
 
-# float32 rounding of one step on values of order 1, against float64: the
-# reached difference is 3e-7.
+# float32 rounding of one step on values of order 1; the measured difference
+# from float64 is 3e-7.
 ATOL = 5e-6
 
 
 def make(num_layers=LAYERS, feedback_size=0, batch_size=B, **kwargs):
-  """A transformed step, parameters off their initial values, its arguments."""
+  """Returns a transformed step, random parameters and its arguments."""
   kwargs = {'hidden_size': Y, 'num_layers': num_layers, **kwargs}
 
   def step(inputs, state, feedback=None):
@@ -46,7 +46,7 @@ def make(num_layers=LAYERS, feedback_size=0, batch_size=B, **kwargs):
     args.append(normal(*lead, feedback_size))
   net = hk.without_apply_rng(hk.transform(step))
   shapes = jax.eval_shape(net.init, jax.random.key(1), *args)
-  # Not the initial values: there a missing bias would go unnoticed.
+  # Initial biases are zero, which would hide a missing bias.
   params = jax.tree.map(lambda s: normal(*s.shape, scale=0.3), shapes)
   return net._replace(apply=jax.jit(net.apply)), params, args
 
@@ -59,7 +59,7 @@ def assert_close(actual, expected):
 
 
 @pytest.mark.parametrize('num_layers', [1, 2, 3])
-def test_equals_haikus_layers_with_skip_connections(num_layers):
+def test_equals_haiku_layers_with_skip_connections(num_layers):
   def haikus(inputs, state):
     core = hk.deep_rnn_with_skip_connections(
       [hk.LSTM(Y) for _ in range(num_layers)]
@@ -114,8 +114,8 @@ def test_initial_state_is_zeros():
       np.testing.assert_array_equal(leaf, np.zeros(shape))
 
 
-def test_initial_weights_of_a_layer_are_those_of_one_joint_weight():
-  # Truncated normal at two standard deviations: spread 0.8796 of its scale.
+def test_initial_weights_start_like_one_joint_weight():
+  # A normal truncated at two standard deviations has spread 0.8796.
   features, feedback_size, size = 300, 40, 60
 
   def step(inputs, feedback):
@@ -146,7 +146,7 @@ def test_initial_weights_of_a_layer_are_those_of_one_joint_weight():
     (2048, 51_085_312),
   ],
 )
-def test_parameter_counts_at_the_papers_sizes(size, count):
+def test_parameter_counts_at_paper_sizes(size, count):
   def step(inputs):
     core = LSTM(size, num_layers=2)
     return core(inputs, core.initial_state(1))
@@ -171,7 +171,7 @@ def test_parameter_paths_and_shapes():
 def test_policy_leaves_the_cell_unrounded():
   policy = jmp.get_policy('params=float32,compute=bfloat16,output=float32')
   net, params, args = make(num_layers=1)
-  # An open forget gate and a shut input gate hand the cell on as it is.
+  # An open forget gate and a closed input gate copy the cell.
   params = jax.tree.map(jnp.zeros_like, params)
   params['lstm/input_0']['b'] = jnp.repeat(
     jnp.array([-50.0, 0.0, 50.0, 0.0]), Y
@@ -193,7 +193,7 @@ def test_policy_leaves_the_cell_unrounded():
     ({'feedback_size': 1.5}, TypeError, 'feedback_size must be an integer'),
   ],
 )
-def test_bad_arguments_are_named(kwargs, error, message):
+def test_refuses_bad_arguments(kwargs, error, message):
   kwargs = {'hidden_size': Y, **kwargs}
   with pytest.raises(error, match=message):
     hk.testing.transform_and_run(lambda: LSTM(**kwargs) and None)()
@@ -219,14 +219,14 @@ def layer(*shape):
     jnp.zeros((2, Y)),
   ],
 )
-def test_states_that_do_not_fit_are_named(state):
+def test_refuses_mismatched_states(state):
   net, params, (inputs, _) = make(num_layers=2)
   message = r'lstm: the state has shapes .*expected 2 LSTMStates of \[batch, 7'
   with pytest.raises(ValueError, match=message):
     net.apply(params, inputs, state)
 
 
-def test_inputs_that_do_not_fit_are_named():
+def test_refuses_mismatched_inputs():
   net, params, (inputs, state) = make()
   with pytest.raises(TypeError, match='lstm: inputs are int32.*one-hot'):
     net.apply(params, inputs.astype(int), state)
@@ -242,7 +242,7 @@ def test_inputs_that_do_not_fit_are_named():
     (0, FEEDBACK, f'width {FEEDBACK}, expected 0'),
   ],
 )
-def test_a_feedback_of_another_width_is_refused(feedback_size, width, message):
+def test_refuses_a_feedback_of_another_width(feedback_size, width, message):
   def step(inputs):
     core = LSTM(Y, LAYERS, feedback_size)
     feedback = None if width is None else jnp.ones((B, width))
@@ -252,7 +252,7 @@ def test_a_feedback_of_another_width_is_refused(feedback_size, width, message):
     hk.transform(step).init(jax.random.key(0), jnp.ones((B, 3)))
 
 
-def test_narrow_inputs_narrow_only_the_weight_that_meets_them():
+def test_bfloat16_inputs_set_the_dtype_of_the_input_weight_only():
   def step(inputs):
     core = LSTM(Y)
     return core(inputs, core.initial_state(B))

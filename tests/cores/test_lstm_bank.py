@@ -12,18 +12,18 @@ import rmc_jax
 from rmc_jax.cores.lstm_bank import LSTMBank
 from tests.reference import lstm_bank as reference
 
-# Every axis has its own size. 17 units in 3 cells leave 2 over.
+# All sizes differ. 17 units in 3 cells have a remainder of 2.
 T, B, N, D, FEATURES, TOTAL = 4, 2, 3, 5, 7, 17
 
-# float32 rounding of sums of 12 terms of order 1, through up to T steps; the
-# reached difference is 1.5e-7.
+# float32 rounding of sums of 12 terms of order 1 over up to T steps; the
+# measured difference is 1.5e-7.
 ATOL = 2e-6
 
 shared_or_not = pytest.mark.parametrize('share_weights', [False, True])
 
 
 def make(how=None, **kwargs):
-  """A transformed function of a bank, filled parameters, inputs, a state.
+  """Returns a transformed function of a bank, parameters, inputs and a state.
 
   Args:
     how: called with (core, inputs, state); a step if None, and else on T steps.
@@ -43,7 +43,7 @@ def make(how=None, **kwargs):
   state = hk.LSTMState(normal(B, N, D), normal(B, N, D))
   net = hk.without_apply_rng(hk.transform(run))
   shapes = jax.eval_shape(net.init, jax.random.key(0), inputs, state)
-  # Not the initial values: there a missing bias would go unnoticed.
+  # Initial biases are zero, which would hide a missing bias.
   params = jax.tree.map(lambda s: normal(*s.shape, scale=0.3), shapes)
   return net._replace(apply=jax.jit(net.apply)), params, inputs, state
 
@@ -92,7 +92,7 @@ def test_each_cell_is_haikus_lstm(share_weights):
       own = {'w': jnp.concatenate([w, recurrent[j]]), 'b': b}
     cell_state = jax.tree.map(lambda s, j=j: s[:, j], state)
     hidden, expected = lstm.apply({'lstm/linear': own}, x, cell_state)
-    # One sum of up to 17 products, split in two or three.
+    # Sums of up to 17 products, split into two or three.
     assert_close(
       jax.tree.map(lambda s, j=j: s[:, j], next_state), expected, atol=1e-6
     )
@@ -100,7 +100,7 @@ def test_each_cell_is_haikus_lstm(share_weights):
   assert_close(output, sum(hiddens), atol=1e-6)
 
 
-def test_cells_that_share_weights_differ_by_their_keys_alone():
+def test_cells_that_share_weights_differ_by_their_keys_only():
   net, params, inputs, state = make(share_weights=True)
   same_start = jax.tree.map(jnp.zeros_like, state)
   _, after = net.apply(params, inputs, same_start)
@@ -114,7 +114,7 @@ def test_cells_that_share_weights_differ_by_their_keys_alone():
   np.testing.assert_array_equal(after.hidden[:, 0], after.hidden[:, 2])
 
 
-def test_cells_with_weights_of_their_own_do_not_touch_each_other():
+def test_cells_with_their_own_weights_are_independent():
   net, params, inputs, state = make()
   _, before = net.apply(params, inputs, state)
   recurrent = params['lstm_bank/recurrent']
@@ -171,7 +171,7 @@ def test_gradients_equal_finite_differences(share_weights):
       args,
       order=1,
       modes=['rev'],
-      # The third derivative, of order 1 to 100, times the square of 1e-4.
+      # The third derivative, 1 to 100, times the square of the step 1e-4.
       atol=1e-5,
       rtol=1e-5,
     )
@@ -213,9 +213,7 @@ def test_parameter_paths_and_shapes():
     (1024, 4, True, 572_416),
   ],
 )
-def test_parameter_counts_at_the_papers_sizes(
-  total, cells, share_weights, count
-):
+def test_parameter_counts_at_paper_sizes(total, cells, share_weights, count):
   def step(inputs):
     core = LSTMBank(total, cells, share_weights)
     return core(inputs, core.initial_state(1))
@@ -247,17 +245,17 @@ def test_initial_parameters_are_those_of_haikus_lstm(share_weights):
   for path, module in params.items():
     w = module.get('w', module.get('embeddings'))
     scaled = np.asarray(w) / scales[path]
-    # Truncated normal at two standard deviations: spread 0.8796 of its scale.
+    # A normal truncated at two standard deviations has spread 0.8796.
     assert np.abs(scaled).max() <= 2.0 + 1e-5, path
-    # Ten standard errors of a spread, over 40,000 draws or more; 200 for keys.
+    # Ten standard errors of a spread over 40,000 draws, or 200 for keys.
     error = min(0.2, 10 * 0.88 / np.sqrt(scaled.size))
     assert abs(scaled.std() - 0.8796) < error, path
 
 
-def test_policy_rounds_the_output_and_not_the_state():
+def test_policy_casts_the_output_but_not_the_state():
   policy = jmp.get_policy('params=float32,compute=bfloat16,output=bfloat16')
   net, params, inputs, state = make()
-  # Shut input gates and open forget gates hand the cell on as it is.
+  # Closed input gates and open forget gates copy the cell.
   bias = jnp.repeat(jnp.array([-200.0, 0.0, 200.0, 0.0]), D)
   params['lstm_bank/input']['b'] = jnp.tile(bias, N)
   with hk.mixed_precision.push_policy(LSTMBank, policy):
@@ -273,10 +271,10 @@ def test_policy_rounds_the_output_and_not_the_state():
     ((0, 1), ValueError, 'total_size must be >= 1. Got: 0'),
     ((17, 0), ValueError, 'num_cells must be >= 1. Got: 0'),
     ((17.0, 3), TypeError, 'total_size must be an integer. Got: 17.0'),
-    ((3, 4), ValueError, 'total_size must be at least num_cells, 4.*Got: 3'),
+    ((3, 4), ValueError, 'total_size must be >= num_cells, 4.*Got: 3'),
     ((17, 3, False, 'c'), ValueError, "summed must be one of .*'c'"),
   ],
 )
-def test_bad_arguments_are_named(args, error, message):
+def test_refuses_bad_arguments(args, error, message):
   with pytest.raises(error, match=message):
     hk.testing.transform_and_run(lambda: LSTMBank(*args) and None)()

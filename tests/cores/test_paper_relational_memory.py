@@ -13,7 +13,7 @@ from tests.reference import relational_memory as reference
 B, N, H, V, K, FEATURES, ROWS = 2, 3, 5, 7, 11, 13, 4
 D = H * V
 
-# float32 rounding of one step on values of order 1, against float64.
+# float32 rounding of one step on values of order 1, compared with float64.
 ATOL = 5e-6
 
 
@@ -64,7 +64,7 @@ def test_step_equals_the_row_by_row_reference(rows, gate_style):
   )
   np.testing.assert_allclose(next_state.memory, memory, atol=ATOL)
   np.testing.assert_allclose(next_state.hidden, hidden, atol=ATOL)
-  # XLA may compute the two copies in different fusions.
+  # XLA may compute the two in different fusions.
   np.testing.assert_allclose(
     output, next_state.hidden.reshape(B, N * D), atol=1e-6
   )
@@ -94,7 +94,7 @@ def test_trace_equals_the_reference():
     np.testing.assert_allclose(trace.gates[name], gate, atol=ATOL)
 
 
-def test_equation_1_has_no_biases_and_gates_have_one():
+def test_equation_1_has_no_biases_and_each_gate_has_one():
   _, params, _, _ = make()
   layers = {path.split('/', 1)[1]: set(leaf) for path, leaf in params.items()}
   assert layers == {
@@ -142,12 +142,12 @@ def test_initial_state():
     ({'gate_style': None}, 'gate_style must be one of .* Got: None'),
   ],
 )
-def test_bad_arguments_are_named(kwargs, message):
+def test_refuses_bad_arguments(kwargs, message):
   with pytest.raises(ValueError, match=message):
     make(**kwargs)
 
 
-def test_states_that_do_not_fit_are_named():
+def test_refuses_mismatched_states():
   net, params, inputs, state = make()
   with pytest.raises(ValueError, match=r'\(2, 4, 35\), expected'):
     net.apply(params, inputs, state._replace(hidden=jnp.zeros((B, 4, D))))

@@ -9,17 +9,17 @@ import pytest
 from rmc_jax import RelationalMemory
 from tests.reference import relational_memory as reference
 
-# Every axis has its own size, so that no two can be mistaken for each other.
+# All sizes differ, so that swapped axes fail.
 B, N, H, V, K, FEATURES, ROWS = 2, 3, 5, 7, 11, 13, 4
 D = H * V
 
-# float32 rounding of one step on values of order 1, against float64: the
-# reached difference is 1e-6.
+# float32 rounding of one step on values of order 1; the measured difference
+# from float64 is 1e-6.
 ATOL = 5e-6
 
 
 def make(batch_size=B, rows=None, dtype=jnp.float32, **kwargs):
-  """A transformed core, its parameters off their initial values, its data."""
+  """Returns a transformed core, random parameters and its arguments."""
   kwargs = {
     'mem_slots': N,
     'head_size': V,
@@ -39,7 +39,7 @@ def make(batch_size=B, rows=None, dtype=jnp.float32, **kwargs):
   state = jnp.asarray(rng.normal(size=(*lead, N, D)), dtype)
   net = hk.without_apply_rng(hk.transform(step))
   shapes = jax.eval_shape(net.init, jax.random.key(1), inputs, state)
-  # Not the initial values: there a missing bias or offset would go unnoticed.
+  # Initial biases and offsets are zero, which would hide missing ones.
   params = jax.tree.map(
     lambda s: jnp.asarray(0.3 * rng.normal(size=s.shape), s.dtype), shapes
   )
@@ -74,11 +74,11 @@ def test_step_equals_the_row_by_row_reference(
     query_scale=query_scale,
   )
   np.testing.assert_allclose(next_memory, expected, atol=ATOL)
-  # XLA may compute the two copies in different fusions.
+  # XLA may compute the two in different fusions.
   np.testing.assert_allclose(output, next_memory.reshape(B, N * D), atol=1e-6)
 
 
-def test_matrix_input_joins_every_row():
+def test_matrix_input_attends_to_every_row():
   net, params, inputs, memory = make(rows=ROWS, num_blocks=2)
   _, next_memory = net.apply(params, inputs, memory)
   expected, _, _ = reference.relational_memory_step(
@@ -123,7 +123,7 @@ def test_unbatched_equals_one_example_of_a_batch():
   output, next_memory = net.apply(params, inputs, memory)
   single_output, single_memory = net.apply(params, inputs[1], memory[1])
   assert single_output.shape == (N * D,)
-  # The product of one row and that of a batch may round differently.
+  # Products of one row and of a batch may round differently.
   np.testing.assert_allclose(single_output, output[1], atol=ATOL)
   np.testing.assert_allclose(single_memory, next_memory[1], atol=ATOL)
 
@@ -179,7 +179,7 @@ def test_parameter_paths_and_shapes(kwargs, shapes):
     (16, 16, 'unit', 155_136),
   ],
 )
-def test_parameter_counts_at_the_papers_sizes(
+def test_parameter_counts_at_paper_sizes(
   mem_slots, head_size, gate_style, count
 ):
   def step(inputs):
@@ -207,7 +207,7 @@ def test_trace_equals_the_reference(gate_style):
   traced = jax.jit(hk.without_apply_rng(hk.transform(traced)).apply)
   (output, trace), next_memory = traced(params, inputs, memory)
   expected_output, expected_memory = net.apply(params, inputs, memory)
-  # The same operations, perhaps in other fusions.
+  # The same operations, possibly in other fusions.
   np.testing.assert_allclose(output, expected_output, atol=ATOL)
   np.testing.assert_allclose(next_memory, expected_memory, atol=ATOL)
   _, attention, gates = reference.relational_memory_step(
@@ -244,12 +244,12 @@ def test_trace_equals_the_reference(gate_style):
     ({'query_scale': 'k'}, ValueError, "query_scale must be one of .*'k'"),
   ],
 )
-def test_bad_arguments_are_named(kwargs, error, message):
+def test_refuses_bad_arguments(kwargs, error, message):
   with pytest.raises(error, match=message):
     make(**kwargs)
 
 
-def test_shapes_that_do_not_fit_are_named():
+def test_refuses_mismatched_shapes():
   net, params, inputs, memory = make()
   with pytest.raises(ValueError, match=r'\(2, 5, 35\).*\[batch, 3, 35\]'):
     net.apply(params, inputs, jnp.zeros((B, 5, D)))
@@ -257,7 +257,7 @@ def test_shapes_that_do_not_fit_are_named():
     net.apply(params, jnp.zeros((3, FEATURES)), memory)
   with pytest.raises(ValueError, match=r'\(2,\), expected \[2, features'):
     net.apply(params, jnp.zeros(B), memory)
-  with pytest.raises(ValueError, match='no features'):
+  with pytest.raises(ValueError, match='at least one feature'):
     net.apply(params, jnp.zeros((B, 0)), memory)
   with pytest.raises(TypeError, match='int32.*one-hot'):
     net.apply(params, jnp.zeros((B, FEATURES), jnp.int32), memory)

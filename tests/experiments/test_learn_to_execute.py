@@ -186,7 +186,7 @@ def test_training_and_evaluation_feed_the_decoder_each_in_its_way():
     return float(metrics['loss'][0]), functions.evaluate(state)['loss'][0]
 
   zeros = evaluated()
-  truth = evaluated(train_feed='truth')
+  truth = evaluated(train_feed='teacher_forcing')
   last = evaluated(eval_feed='predictions')
   assert zeros[0] != truth[0]
   assert zeros[0] == last[0]

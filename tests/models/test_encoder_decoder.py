@@ -20,12 +20,12 @@ HIDDEN, OUTPUT, LAYERS = 13, 17, (19, 23)
 FEEDS = encoder_decoder.FEEDS
 every_feed = pytest.mark.parametrize('feed', FEEDS)
 
-# float32 through up to T_IN + T_OUT steps and a read-out, on values of order 1.
+# float32 rounding of values of order 1 over T_IN + T_OUT steps and a read-out.
 ATOL = 1e-5
 
 
 class Elman(hk.RNNCore):
-  """As in tests/reference; its output is not its state."""
+  """The core of tests/reference, whose output differs from its state."""
 
   def __init__(self, name='elman'):
     super().__init__(name=name)
@@ -53,7 +53,7 @@ every_core = pytest.mark.parametrize('core', CORES)
 
 
 def make(core='elman', own_decoder=False, sizes=(B, T_IN), **kwargs):
-  """The transformed model, filled parameters and a batch."""
+  """Returns the transformed model, random parameters and a batch."""
 
   def model(inputs, input_lengths, targets, feed):
     return EncoderDecoder(
@@ -80,12 +80,12 @@ def make(core='elman', own_decoder=False, sizes=(B, T_IN), **kwargs):
   params = jax.tree.map(
     lambda s: jnp.asarray(0.5 * rng.normal(size=s.shape), s.dtype), shapes
   )
-  # Not in every test its own compilation of all the small operations.
+  # Avoids compiling all small operations in every test.
   return net.init, jax.jit(net.apply, static_argnums=4), params, batch
 
 
 @every_feed
-# With as many steps as examples a mask with swapped axes has the right shape.
+# With T = B, a mask with swapped axes has the right shape.
 @pytest.mark.parametrize(
   'own_decoder, sizes', [(False, (B, T_IN)), (True, (7, 7))]
 )
@@ -103,12 +103,12 @@ def test_equals_the_reference(feed, own_decoder, sizes):
   )
   assert logits.shape == (sizes[0], T_OUT, TOKENS)
   np.testing.assert_allclose(logits, expected, atol=ATOL)
-  if feed == 'predictions':  # What is fed varies; the test would see if not.
+  if feed == 'predictions':  # The predictions vary, so they matter.
     assert len(np.unique(expected[0].argmax(-1))) > 1
 
 
 @every_feed
-def test_equals_itself_without_jit(feed):
+def test_jit_changes_no_number(feed):
   _, apply, params, batch = make()
   np.testing.assert_allclose(
     apply.__wrapped__(params, *batch, feed),
@@ -118,17 +118,17 @@ def test_equals_itself_without_jit(feed):
 
 
 @every_core
-def test_truth_equals_predictions_that_are_true(core):
+def test_teacher_forcing_with_its_predictions_equals_predictions(core):
   _, apply, params, (inputs, lengths, targets) = make(core)
   free = apply(params, inputs, lengths, targets, 'predictions')
-  forced = apply(params, inputs, lengths, free.argmax(-1), 'truth')
+  forced = apply(params, inputs, lengths, free.argmax(-1), 'teacher_forcing')
   np.testing.assert_allclose(forced, free, atol=ATOL)
-  other = apply(params, inputs, lengths, targets, 'truth')
+  other = apply(params, inputs, lengths, targets, 'teacher_forcing')
   assert np.abs(other - free).max() > 1e-3
 
 
 @every_core
-def test_reads_each_input_up_to_its_length_and_no_further(core):
+def test_ignores_inputs_after_their_length(core):
   _, apply, params, (inputs, lengths, targets) = make(core)
   logits = apply(params, inputs, lengths, targets, 'zeros')
   padding = np.arange(T_IN) >= np.asarray(lengths)[:, None]
@@ -136,21 +136,23 @@ def test_reads_each_input_up_to_its_length_and_no_further(core):
   np.testing.assert_array_equal(
     logits, apply(params, other, lengths, targets, 'zeros')
   )
-  # The last id within the length does count; example 1 has none.
+  # The last id within the length matters; example 1 has none.
   other = inputs.at[jnp.arange(B), lengths - 1].add(1) % TOKENS
   change = np.abs(apply(params, other, lengths, targets, 'zeros') - logits)
   assert ((change.max((1, 2)) > 1e-4) == [True, False, True]).all()
 
 
 @every_feed
-def test_a_target_counts_only_after_its_step_and_only_as_truth(feed):
+def test_only_teacher_forcing_reads_targets_and_only_past_ones(feed):
   _, apply, params, (inputs, lengths, targets) = make()
   logits = apply(params, inputs, lengths, targets, feed)
   for t in range(T_OUT):
     other = targets.at[:, t].add(1) % TOKENS
     change = np.abs(apply(params, inputs, lengths, other, feed) - logits)
     changed = change.max((0, 2)) > 0
-    assert (changed == ((np.arange(T_OUT) > t) & (feed == 'truth'))).all()
+    assert (
+      changed == ((np.arange(T_OUT) > t) & (feed == 'teacher_forcing'))
+    ).all()
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,7 @@ def test_a_target_counts_only_after_its_step_and_only_as_truth(feed):
   [
     ('relational', 'zeros'),
     ('relational', 'predictions'),
-    ('lstm', 'truth'),
+    ('lstm', 'teacher_forcing'),
     ('deep', 'zeros'),
   ],
 )
@@ -174,7 +176,7 @@ def test_gradients_reach_every_parameter(core, feed):
     assert np.abs(gradient).max() > 0, path
 
 
-@pytest.mark.parametrize('feed', ['truth', 'predictions'])
+@pytest.mark.parametrize('feed', ['teacher_forcing', 'predictions'])
 def test_remat_changes_no_number(feed):
   results = []
   for remat in (False, True):
@@ -195,7 +197,7 @@ def test_remat_changes_no_number(feed):
 
 @every_core
 @pytest.mark.parametrize('own_decoder', [False, True])
-def test_every_feed_makes_the_same_parameters(core, own_decoder):
+def test_parameters_do_not_depend_on_the_feed(core, own_decoder):
   init, _, params, batch = make(core, own_decoder)
   expected = jax.tree.map(jnp.shape, params)
   for feed in FEEDS:
@@ -225,7 +227,7 @@ def test_parameter_names_and_count():
 
 
 @every_feed
-def test_read_out_is_outside_the_loop_unless_it_feeds_it(feed):
+def test_read_out_is_outside_the_loop_except_for_predictions(feed):
   _, apply, params, batch = make()
   jaxpr = str(jax.make_jaxpr(apply, static_argnums=4)(params, *batch, feed))
   at_once = f'f32[{T_OUT},{B},{TOKENS}] = dot_general'
@@ -239,19 +241,19 @@ def test_runs_under_a_policy(feed):
   policy = jmp.get_policy('params=float32,compute=bfloat16,output=float32')
   _, _, params, batch = make('relational')
   with hk.mixed_precision.push_policy(EncoderDecoder, policy):
-    # A new function: JAX remembers the trace of an old one, policy and all.
+    # A new function, as JAX caches traces without regard to policies.
     _, apply, _, _ = make('relational')
     narrow = apply(params, *batch, feed)
   _, apply, _, _ = make('relational')
   exact = apply(params, *batch, feed)
   assert narrow.dtype == jnp.float32
-  # The first step, before predictions may part. Factors keep 8 bits, 0.4 %, of
-  # terms that T_IN steps and the read-out bring to the order of 10.
+  # The first step, before predictions may differ. bfloat16 factors keep 8 bits,
+  # 0.4 %, of terms of order 10 after T_IN steps and the read-out.
   difference = np.abs(narrow[:, 0] - exact[:, 0]).max()
   assert 1e-4 < difference < 0.1 * np.abs(exact).max()
 
 
-def test_an_id_out_of_range_is_a_zero_one_hot():
+def test_ids_out_of_range_have_a_one_hot_of_zeros():
   _, apply, params, (inputs, lengths, targets) = make()
   logits = [
     apply(params, inputs.at[0, 1].set(bad), lengths, targets, 'zeros')
@@ -286,10 +288,10 @@ def test_refuses_a_bad_batch(name, value, error, message):
   [
     ({'num_tokens': 0}, ValueError, 'num_tokens must be >= 1. Got: 0'),
     ({'num_tokens': 2.5}, TypeError, 'integer. Got: 2.5'),
-    ({'start_token': TOKENS}, ValueError, r'0\.\.10, .* Got: 11'),
+    ({'start_token': TOKENS}, ValueError, r'0\.\.10\. Got: 11'),
     ({'start_token': '~'}, ValueError, "Got: '~'"),
-    ({'decoder_core': hk.LSTM}, ValueError, r'13\], the decoder LSTMState'),
-    ({'decoder_core': hk.GRU}, ValueError, r'13\], .* float32\[1, 14\]'),
+    ({'decoder_core': hk.LSTM}, ValueError, r'13\].*Got: LSTMState'),
+    ({'decoder_core': hk.GRU}, ValueError, r'13\].*Got: float32\[1, 14\]'),
   ],
 )
 def test_refuses_bad_settings(kwargs, error, message):
@@ -303,12 +305,12 @@ def test_refuses_bad_settings(kwargs, error, message):
     hk.testing.transform_and_run(model)()
 
 
-# The second is tested with a feed that, unlike its own, never sees the truth.
+# The second trains with teacher forcing and is tested without.
 @pytest.mark.parametrize(
   'core, feed, test_feed',
   [
     (lambda: RelationalMemory(2, 8, 2), 'zeros', 'zeros'),
-    (lambda: hk.GRU(32), 'truth', 'predictions'),
+    (lambda: hk.GRU(32), 'teacher_forcing', 'predictions'),
   ],
 )
 def test_learns_to_copy(core, feed, test_feed):

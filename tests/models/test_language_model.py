@@ -12,12 +12,12 @@ import rmc_jax
 from rmc_jax.models import LanguageModel
 
 B, T, V, D = 3, 5, 23, 16
-# float32 rounding of some products of numbers of order 1.
+# float32 rounding of products of order 1.
 TOLERANCE = {'rtol': 2e-5, 'atol': 2e-5}
 
 
 class Fading(hk.RNNCore):
-  """The sum of all inputs, of which each step leaves a half."""
+  """A decaying sum of the inputs, halved in each step."""
 
   def __call__(self, inputs, state):
     state = 0.5 * state + inputs
@@ -28,7 +28,7 @@ class Fading(hk.RNNCore):
 
 
 class Passing(hk.RNNCore):
-  """Gives back what it is given."""
+  """The identity."""
 
   def __call__(self, inputs, state):
     return inputs, state
@@ -38,7 +38,7 @@ class Passing(hk.RNNCore):
 
 
 def make(function, core=Fading, **options):
-  """A transformed function of the model, ids and filled parameters."""
+  """Returns a transformed function of the model, ids and parameters."""
 
   def apply(*args):
     settings = {
@@ -61,7 +61,7 @@ def read(model, inputs, targets, state=None, reset=None):
 
 
 def expected_log_probs(params, inputs, start):
-  """[B, T, V] and the last states, position by position, in float64."""
+  """Returns log probs [B, T, V] and the last states from a float64 loop."""
   embeddings = np.asarray(params['language_model']['embeddings'], np.float64)
   projection = {
     k: np.asarray(v, np.float64)
@@ -93,7 +93,7 @@ def test_equals_the_loop_over_positions():
   np.testing.assert_allclose(got, picked[..., 0], **TOLERANCE)
 
 
-def test_windows_with_carried_state_are_one_text():
+def test_carried_state_joins_windows_to_one_text():
   net, inputs, targets, _ = make(read)
   params = net.init(jax.random.key(0), inputs, targets)
   whole, _, last = net.apply(params, None, inputs, targets)
@@ -105,7 +105,7 @@ def test_windows_with_carried_state_are_one_text():
   np.testing.assert_allclose(end, last, **TOLERANCE)
 
 
-def test_reset_starts_those_examples_anew_and_no_others():
+def test_reset_restores_the_initial_state_of_chosen_examples():
   net, inputs, targets, rng = make(read)
   params = net.init(jax.random.key(0), inputs, targets)
   start = jnp.asarray(rng.normal(size=(B, D)), jnp.float32)
@@ -154,7 +154,7 @@ def test_the_adaptive_head_is_a_distribution_of_its_own_weights():
   np.testing.assert_allclose(got, picked[..., 0], **TOLERANCE)
 
 
-def test_a_sampled_loss_with_all_words_is_exact_and_with_few_is_not():
+def test_sampled_loss_is_exact_only_with_all_words():
   def loss(model, inputs, targets, is_training):
     hidden, _ = model(inputs, model.initial_state(len(inputs)))
     return model.cross_entropy(hidden, targets, is_training=is_training)[0]
@@ -174,7 +174,7 @@ def test_a_sampled_loss_with_all_words_is_exact_and_with_few_is_not():
 
 
 @pytest.mark.parametrize('which', ['embedding_dropout', 'output_dropout'])
-def test_dropout_leaves_out_its_share_in_training_alone(which):
+def test_dropout_has_its_rate_and_only_in_training(which):
   def hidden(model, inputs, targets, is_training):
     del targets
     out, _ = model(
@@ -195,14 +195,14 @@ def test_dropout_leaves_out_its_share_in_training_alone(which):
   )
   share = (noisy == 0).mean()
   assert abs(share - rate) < 0.02  # 9600 numbers: 4 standard deviations
-  # What is left is scaled up for that.
+  # The other values are scaled up.
   kept = np.asarray(noisy != 0)
   scale = np.asarray(noisy / jnp.broadcast_to(quiet, noisy.shape))[kept]
   np.testing.assert_allclose(scale, 1 / (1 - rate), rtol=1e-5)
 
 
-def test_parameters_at_the_papers_size():
-  """267,735 words of WikiText-103; spec: 214.7 million in all."""
+def test_parameters_at_paper_size():
+  """The 267,735 words of WikiText-103 give 214.7 million parameters."""
 
   def loss(inputs):
     core = rmc_jax.RelationalMemory(
@@ -233,19 +233,23 @@ def test_parameters_at_the_papers_size():
     ({'head': 'free'}, ValueError, "head must be one of .*'free'"),
     ({'embedding_dropout': 1.0}, ValueError, 'embedding_dropout must be in'),
     ({'output_dropout': -0.1}, ValueError, 'output_dropout must be in'),
-    ({'cutoffs': (5,)}, ValueError, "cutoffs are for head='adaptive'"),
+    ({'cutoffs': (5,)}, ValueError, "cutoffs must be empty with head='tied'"),
     ({'head': 'adaptive'}, ValueError, 'cutoffs must be one or more'),
     (
       {'head': 'adaptive', 'cutoffs': (5,), 'num_sampled': 3},
       ValueError,
-      "num_sampled is for head='tied'",
+      "num_sampled must be 0 with head='adaptive'",
     ),
-    ({'num_sampled': V + 1}, ValueError, f'at most vocab_size, {V}'),
+    (
+      {'num_sampled': V + 1},
+      ValueError,
+      f'num_sampled must be <= vocab_size, {V}',
+    ),
     ({'embedding_size': 0}, ValueError, 'embedding_size must be >= 1'),
     ({'block_size': 2.5}, TypeError, 'block_size must be an integer'),
   ],
 )
-def test_bad_arguments_are_named(options, error, message):
+def test_refuses_bad_arguments(options, error, message):
   net, inputs, targets, _ = make(read, **options)
   with pytest.raises(error, match=message):
     net.init(jax.random.key(0), inputs, targets)

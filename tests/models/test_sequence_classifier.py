@@ -46,7 +46,7 @@ def test_logits_come_from_the_last_output(core):
       hidden @ np.asarray(weights['w']) + np.asarray(weights['b']), 0
     )
   weights = params['sequence_classifier/logits']
-  # float32, products in another order.
+  # float32 products in another order.
   np.testing.assert_allclose(
     logits,
     hidden @ np.asarray(weights['w']) + np.asarray(weights['b']),
@@ -54,14 +54,14 @@ def test_logits_come_from_the_last_output(core):
   )
 
 
-def test_trace_is_of_the_same_network():
+def test_trace_returns_the_logits_of_a_call():
   net, trace, params, inputs = make()
   logits, steps = trace.apply(params, inputs)
   np.testing.assert_allclose(logits, net.apply(params, inputs), atol=1e-5)
   assert steps.attention.shape == (T, B, 1, H, N, N + 1)
 
 
-def test_every_step_matters():
+def test_logits_depend_on_every_step():
   net, _, params, inputs = make()
 
   def total(inputs):
@@ -71,7 +71,7 @@ def test_every_step_matters():
   assert (np.abs(gradient).max(axis=-1) > 0).all()
 
 
-def test_parameter_count_at_the_papers_size():
+def test_parameter_count_at_paper_size():
   # 605,184 of the core and 723,976 of the read-out.
   def model(inputs):
     return SequenceClassifier(RelationalMemory(8, 32, 8), 8)(inputs)

@@ -1,4 +1,4 @@
-"""How large the arrays are that a function makes on its way."""
+"""Measures the arrays that a function creates."""
 
 import jax
 import jax.extend
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def largest_array(function, *args):
-  """Elements of the largest array that any operation gives, inner ones too."""
+  """Returns the size of the largest result of any operation, also nested."""
   jaxpr = jax.make_jaxpr(function)(*args).jaxpr
   return max(
     np.prod(out.aval.shape) for eqn in _equations(jaxpr) for out in eqn.outvars

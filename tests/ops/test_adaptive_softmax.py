@@ -12,7 +12,7 @@ from rmc_jax.ops.blocked_softmax import summed_cross_entropy
 from tests.ops.largest_array import largest_array
 from tests.reference import softmax as reference
 
-# Tails of 2, 6 and 4 words beside a head of 5, of width 3, 2 and 1 for 13.
+# A head of 5 words of width 13, and tails of 2, 6 and 4 words.
 B, T, D, V, CUTOFFS, SHRINK = 3, 6, 13, 17, (5, 7, 13), 2
 # The same float64 numbers in another order.
 EXACT = {'rtol': 1e-12, 'atol': 1e-12}
@@ -156,7 +156,7 @@ def test_bfloat16_weights_are_summed_in_float32():
     for args in (narrow, (hidden, adaptive))
   )
   assert got.dtype == jnp.float32
-  # Logits up to 20 from factors of 8 bits.
+  # Logits are up to 20, and bfloat16 factors keep 8 bits.
   np.testing.assert_allclose(got, exact, atol=20 * 2**-8 * 2)
   assert np.abs(got - exact).max() > 1e-3
 
@@ -175,7 +175,7 @@ def test_no_array_holds_all_rows_by_all_words_of_a_tail():
 
   hidden = jnp.ones((rows, width))
   for function in loss, jax.grad(loss, (0, 1)):
-    # Which is also more than the weights of the last tail, 900 of width 1.
+    # This exceeds the weights of the last tail, 900 of width 1.
     assert largest_array(function, hidden, adaptive) == rows * block
 
 

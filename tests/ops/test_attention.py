@@ -34,7 +34,7 @@ def test_attention_equals_a_loop_over_rows_and_heads():
       )
 
 
-def test_weights_mix_the_values_they_belong_to():
+def test_weights_average_their_own_values():
   query, key, value = make()
   attended, weights = ops.dot_product_attention(query, [key], [value])
   mixed = np.einsum('bhnm,bmhv->bnhv', weights, value)
@@ -45,11 +45,11 @@ def test_weights_mix_the_values_they_belong_to():
   )
 
 
-def test_groups_of_rows_are_as_one():
+def test_groups_of_rows_equal_one_group():
   query, key, value = make()
   whole = ops.dot_product_attention(query, [key], [value])
   groups = [(x[:, :3], x[:, 3:4], x[:, 4:]) for x in (key, value)]
-  # Sums of M = 5 terms of order 1, in another order.
+  # Sums of M = 5 terms of order 1 in another order.
   for got, expected in zip(
     ops.dot_product_attention(query, *groups), whole, strict=True
   ):
@@ -63,20 +63,20 @@ def test_a_large_logit_does_not_overflow():
   assert np.isfinite(weights).all()
 
 
-def test_narrow_products_keep_a_float32_softmax():
+def test_bfloat16_products_keep_a_float32_softmax():
   query, key, value = make()
   exact, _ = ops.dot_product_attention(query, [key], [value])
   narrow, weights = ops.dot_product_attention(
     query, [key], [value], compute_dtype=jnp.bfloat16
   )
   assert (narrow.dtype, weights.dtype) == (jnp.float32, jnp.float32)
-  # A bfloat16 softmax sums to 1 within 1e-3 only.
+  # A bfloat16 softmax would sum to 1 within 1e-3.
   np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-6)
-  # Factors keep 8 bits; logits are up to 10 in size.
+  # bfloat16 factors keep 8 bits of logits up to 10.
   np.testing.assert_allclose(narrow, exact, atol=0.15)
 
 
-def test_split_heads_takes_parts_inside_each_head():
+def test_split_heads_splits_each_head_into_parts():
   rows = jnp.arange(B * N * H * (K + V)).reshape(B, N, H * (K + V))
   first, second = ops.split_heads(rows, H, (K, V))
   assert first.shape == (B, N, H, K)
@@ -88,12 +88,14 @@ def test_split_heads_takes_parts_inside_each_head():
     )
 
 
-def test_split_heads_names_a_width_that_does_not_fit():
-  with pytest.raises(ValueError, match='width 10 .* 3 heads of 2 \\+ 1.* 9'):
+def test_split_heads_refuses_a_wrong_width():
+  with pytest.raises(
+    ValueError, match='width 10, expected 9 for 3 heads of 2 \\+ 1'
+  ):
     ops.split_heads(jnp.zeros((2, 10)), 3, (2, 1))
 
 
-def test_rows_and_features_that_do_not_fit_are_refused():
+def test_refuses_mismatched_rows_and_features():
   query, key, value = make()
   with pytest.raises(AssertionError):
     ops.dot_product_attention(query, [key[..., :-1]], [value])
@@ -108,7 +110,7 @@ def test_gradient_of_attention_by_finite_differences():
     (query, key, value),
     order=1,
     modes=['rev'],
-    # Central differences in float32 of a sum of order 1.
+    # Central differences of a float32 sum of order 1.
     atol=0.05,
     rtol=0.05,
   )

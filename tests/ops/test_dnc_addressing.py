@@ -8,10 +8,10 @@ import pytest
 from rmc_jax.ops import dnc_addressing as addressing
 from tests.reference import dnc as reference
 
-# Slots, word width, read heads, write heads, and two leading axes.
+# Slots, word width, read heads, write heads and two leading axes.
 N, W, R, J, LEAD = 7, 5, 3, 2, (4, 6)
 
-# A few float32 roundings of numbers of order 1.
+# A few float32 roundings of values of order 1.
 ATOL = 1e-6
 
 
@@ -20,7 +20,7 @@ def uniform(*shape, seed=0):
 
 
 def weights(*shape, seed=0):
-  """Over the last axis they sum to less than 1."""
+  """Returns weights that sum to less than 1 over the last axis."""
   x = uniform(*shape, seed=seed)
   return 0.9 * x / x.sum(axis=-1, keepdims=True)
 
@@ -29,7 +29,7 @@ def one_hot(*slots):
   return jax.nn.one_hot(jnp.array(slots), N)
 
 
-def test_content_weights_checked_by_hand():
+def test_content_weights_equal_hand_calculation():
   memory = jnp.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
   got = addressing.content_weights(
     jnp.array([[1.0, 0.0]]), jnp.array([1.0]), memory
@@ -38,7 +38,7 @@ def test_content_weights_checked_by_hand():
   np.testing.assert_allclose(got, [[0.5129, 0.1379, 0.3491]], atol=5e-5)
 
 
-def test_usage_checked_by_hand():
+def test_usage_equals_hand_calculation():
   usage = addressing.usage_after_writes(
     jnp.array([0.2, 0.5]), jnp.array([[0.5, 0.5]])
   )
@@ -47,7 +47,7 @@ def test_usage_checked_by_hand():
     usage, jnp.array([1.0]), jnp.array([[1.0, 0.0]])
   )
   np.testing.assert_allclose(usage, [0.0, 0.75], atol=ATOL)
-  # Two heads: 0.5 * 0.8 of slot 0 is left alone, and 0.75 * 0.9 is kept.
+  # Two heads leave 0.5 * 0.8 of slot 0 unwritten and 0.75 * 0.9 unfreed.
   usage = addressing.usage_after_writes(
     jnp.array([0.0]), jnp.array([[0.5], [0.2]])
   )
@@ -58,22 +58,22 @@ def test_usage_checked_by_hand():
   np.testing.assert_allclose(usage, [0.675], atol=ATOL)
 
 
-def test_allocation_checked_by_hand():
+def test_allocation_equals_hand_calculation():
   got = addressing.allocation(jnp.array([0.1, 0.9, 0.5, 0.3]))
   np.testing.assert_allclose(got, [0.9, 0.0015, 0.015, 0.07], atol=2e-6)
   np.testing.assert_allclose(got.sum(), 0.9865, atol=1e-5)
 
 
-def test_allocation_picks_the_unused_slot():
+def test_allocation_chooses_the_unused_slot():
   usage = jnp.ones(N).at[4].set(0.0)
   np.testing.assert_allclose(
     addressing.allocation(usage), one_hot(4)[0], atol=2e-6
   )
-  # All are free: the first, all but entirely.
+  # If all are free, almost all weight is on the first.
   np.testing.assert_allclose(
     addressing.allocation(jnp.zeros(N)), one_hot(0)[0], atol=2e-6
   )
-  # None is.
+  # If none is free, no slot has weight.
   np.testing.assert_array_equal(addressing.allocation(jnp.ones(N)), 0.0)
 
 
@@ -87,7 +87,7 @@ def test_allocation_equals_sorting():
     expected = reference.allocation(np.float64(usage[index]))
     np.testing.assert_allclose(got[index], expected, atol=ATOL)
     assert expected.sum() <= 1
-  # As many slots as the paper has, and usages that differ by little.
+  # The paper's number of slots, with usages that differ little.
   usage = 0.5 + 1e-4 * uniform(80)
   np.testing.assert_allclose(
     addressing.allocation(usage),
@@ -99,11 +99,11 @@ def test_allocation_equals_sorting():
 @pytest.mark.parametrize(
   'usage', [jnp.zeros(N), jnp.ones(N), jnp.full(N, 0.3), uniform(N)]
 )
-def test_allocation_has_finite_gradients_and_none_through_the_order(usage):
+def test_allocation_has_finite_gradients_at_a_fixed_order(usage):
   along = jnp.asarray(np.random.default_rng(1).normal(size=N))
   gradient = jax.grad(lambda u: addressing.allocation(u) @ along)(usage)
   assert np.isfinite(gradient).all()
-  # With the order held: a of the k-th is (1 - v_k) prod of those before it.
+  # At a fixed order, a of the k-th slot is (1 - v_k) prod of those before it.
   v = np.float64(reference.EPSILON + (1 - reference.EPSILON) * usage)
   order = np.argsort(v, kind='stable')
   expected = np.zeros(N)
@@ -116,9 +116,9 @@ def test_allocation_has_finite_gradients_and_none_through_the_order(usage):
   np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_later_write_heads_are_allocated_what_earlier_ones_leave():
+def test_later_write_heads_see_the_allocations_of_earlier_ones():
   usage = jnp.array([1.0, 0.0, 1.0, 0.2])
-  # The first head writes for certain, or not at all, or by half.
+  # The first head writes fully, not at all, or by half.
   for gate, second in ((1.0, 3), (0.0, 1)):
     got = addressing.write_allocations(usage, jnp.array([gate, 0.7]))
     np.testing.assert_allclose(got[0], jax.nn.one_hot(1, 4), atol=2e-6)
@@ -129,7 +129,7 @@ def test_later_write_heads_are_allocated_what_earlier_ones_leave():
   )
 
 
-def test_write_weights_are_between_allocation_and_content():
+def test_write_weights_interpolate_allocation_and_content():
   free, content = weights(J, N), weights(J, N, seed=1)
   got = addressing.write_weights(
     jnp.array([1.0, 0.5]), jnp.array([1.0, 0.25]), free, content
@@ -140,7 +140,7 @@ def test_write_weights_are_between_allocation_and_content():
   )
 
 
-def test_a_word_is_erased_and_written_where_the_weights_are():
+def test_erases_and_writes_the_weighted_slots():
   memory = uniform(N, W)
   erase = jnp.stack([jnp.ones(W), jnp.zeros(W)])
   words = uniform(J, W, seed=1)
@@ -167,7 +167,7 @@ def test_links_follow_the_order_of_writing():
   np.testing.assert_array_equal(backward[:, 1], one_hot(-1, -1, 0))
 
 
-def test_no_write_leaves_links_and_precedence_as_they_are():
+def test_no_write_keeps_links_and_precedence():
   link = weights(J, N, N) * (1 - jnp.eye(N))[None]
   precedence, nothing = weights(J, N), jnp.zeros((J, N))
   np.testing.assert_array_equal(
@@ -189,7 +189,7 @@ def test_read_modes_are_backward_then_forward_then_content():
     np.testing.assert_array_equal(got, ways)
 
 
-def test_what_must_hold_of_weights_usage_and_links():
+def test_invariants_of_weights_usage_and_links():
   rng = np.random.default_rng(3)
   memory, usage = jnp.zeros((*LEAD, N, W)), jnp.zeros((*LEAD, N))
   link, precedence = jnp.zeros((*LEAD, J, N, N)), jnp.zeros((*LEAD, J, N))
@@ -235,7 +235,7 @@ def test_what_must_hold_of_weights_usage_and_links():
       assert x.min() >= -ATOL, name
       assert x.sum(axis=-1).max() <= 1 + 1e-5, name
     np.testing.assert_array_equal(jnp.diagonal(link, axis1=-2, axis2=-1), 0.0)
-  # Not because nothing happened.
+  # The heads did write.
   assert read.sum(axis=-1).max() > 0.9
   assert link.sum(axis=-1).max() > 0.9
 
@@ -273,7 +273,7 @@ def test_write_weights_have_no_gradient_through_usage():
     ('read_words', [(R, N), (N, W)]),
   ],
 )
-def test_leading_axes_are_examples_of_their_own(name, shapes):
+def test_leading_axes_are_independent_examples(name, shapes):
   function = getattr(addressing, name)
   args = [uniform(*LEAD, *shape, seed=i) / N for i, shape in enumerate(shapes)]
   together = jax.tree.leaves(function(*args))
@@ -283,6 +283,6 @@ def test_leading_axes_are_examples_of_their_own(name, shapes):
     np.testing.assert_allclose(got[3, 1], expected, atol=ATOL)
 
 
-def test_heads_and_strengths_that_do_not_fit_are_refused():
+def test_refuses_mismatched_heads_and_strengths():
   with pytest.raises(AssertionError):
     addressing.content_weights(uniform(R, W), uniform(J), uniform(N, W))

@@ -19,19 +19,19 @@ def make(dtype=np.float32):
 
 
 def plain(x, scale, offset):
-  """Written down as the paper has it, and left to JAX to differentiate."""
+  """The paper's formula, which JAX differentiates."""
   centred = x - x.mean(-1, keepdims=True)
   deviation = jnp.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
   return centred / deviation * scale[None, None] + offset[None, None]
 
 
-def test_equals_haikus():
+def test_equals_haiku():
   x, scale, offset = make()
   haikus = hk.without_apply_rng(
     hk.transform(lambda x: hk.LayerNorm(-1, True, True)(x))
   )
   params = {'layer_norm': {'scale': scale, 'offset': offset}}
-  # A few roundings of numbers up to 5.
+  # A few roundings of values up to 5.
   np.testing.assert_allclose(
     ops.layer_norm(x, scale, offset), haikus.apply(params, x), atol=5e-6
   )
@@ -64,5 +64,5 @@ def test_keeps_one_array_of_the_size_of_its_input():
   x, scale, offset = make()
   _, pull = jax.vjp(ops.layer_norm, x, scale, offset)
   kept = [leaf for leaf in jax.tree.leaves(pull) if leaf.shape == x.shape]
-  # The normalised rows, and the scale as it meets them.
+  # The normalised rows and the broadcast scale.
   assert len({id(leaf) for leaf in kept}) <= 2

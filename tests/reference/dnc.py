@@ -1,8 +1,8 @@
-"""One step of a Differentiable Neural Computer in plain NumPy, slot by slot.
+"""One step of a Differentiable Neural Computer in NumPy, slot by slot.
 
 Written from the equations of Graves et al. 2016 and the description of their
 released code, with explicit loops over examples, heads and slots, in the
-precision of what it is given (tests give float64). Slots are allocated by
+precision of its arguments (float64 in tests). Slots are allocated by
 sorting them. Nothing here is shared with the package.
 """
 
@@ -12,7 +12,7 @@ EPSILON = 1e-6
 
 
 def step(params, inputs, state, *, num_layers, clip_value, name='dnc'):
-  """Inputs [B, features]; the state a dict of [B, ...] arrays.
+  """Runs one step on inputs [B, features] and a dict of [B, ...] arrays.
 
   `state['controller']` is a list of (hidden, cell) pairs, one for each layer of
   an LSTM, or empty for a feed-forward controller. Returns outputs [B, Y] and
@@ -38,7 +38,7 @@ def step(params, inputs, state, *, num_layers, clip_value, name='dnc'):
 
 
 def _step(params, name, x, old, num_layers, clip_value):
-  """One step of one example."""
+  """Runs one step of one example."""
 
   def clip(value):
     return np.clip(value, -clip_value, clip_value) if clip_value else value
@@ -145,7 +145,7 @@ def _step(params, name, x, old, num_layers, clip_value):
 
 
 def allocation(usage):
-  """The least used slot first, by sorting."""
+  """Returns allocation weights by sorting the slots by usage."""
   usage = EPSILON + (1 - EPSILON) * usage
   weights, remaining = np.zeros_like(usage), 1.0
   for n in np.argsort(usage, kind='stable'):
@@ -155,7 +155,7 @@ def allocation(usage):
 
 
 def content_weights(key, strength, memory):
-  """Softmax over the slots of softplus(strength) times the cosine."""
+  """Returns the softmax over slots of softplus(strength) times the cosine."""
   cosines = []
   for word in memory:
     lengths = np.sqrt(key @ key + EPSILON) * np.sqrt(word @ word + EPSILON)
@@ -173,7 +173,7 @@ def sigmoid(x):
 
 
 def _lstm(params, path, seen, old):
-  """Every layer sees x and the last reads; all their outputs are joined."""
+  """Runs the controller, whose layers all read x and the last reads."""
   outputs, states = [], []
   for i, (hidden, cell) in enumerate(old['controller']):
     rows = np.concatenate([seen, *outputs[-1:], hidden])

@@ -1,4 +1,4 @@
-"""The encoder-decoder of appendix A.2 in plain NumPy, token by token.
+"""The encoder-decoder of appendix A.2 in NumPy, token by token.
 
 Its core is an Elman network with a linear output, the simplest recurrence whose
 output is not its state. Nothing here is shared with the package.
@@ -19,7 +19,7 @@ def encoder_decoder(
   num_layers,
   decoder='elman',
 ):
-  """Logits [B, T_out, num_tokens] for inputs [B, T_in], targets [B, T_out]."""
+  """Returns logits [B, T_out, num_tokens] for [B, T_in] and [B, T_out]."""
   one_hot = np.eye(num_tokens)
   state_size = len(params['elman/hidden']['w'])
   all_logits = []
@@ -33,13 +33,13 @@ def encoder_decoder(
       seen = np.zeros(num_tokens) if feed == 'zeros' else one_hot[token]
       output, state = elman_step(params, decoder, seen, state)
       logits.append(read_out(params, output, num_layers))
-      token = correct if feed == 'truth' else np.argmax(logits[-1])
+      token = correct if feed == 'teacher_forcing' else np.argmax(logits[-1])
     all_logits.append(logits)
   return np.array(all_logits)
 
 
 def elman_step(params, name, inputs, state):
-  """Inputs [features] and state [S]; returns the output and the next state."""
+  """Returns output and next state for inputs [features] and state [S]."""
   state = np.tanh(
     linear(params[f'{name}/input'], inputs)
     + state @ params[f'{name}/hidden']['w']
@@ -48,7 +48,7 @@ def elman_step(params, name, inputs, state):
 
 
 def read_out(params, output, num_layers):
-  """Layers with a ReLU each, then the logits."""
+  """Applies ReLU layers and the logits."""
   for i in range(num_layers):
     layer = params[f'encoder_decoder/mlp/~/linear_{i}']
     output = np.maximum(linear(layer, output), 0)
@@ -56,5 +56,5 @@ def read_out(params, output, num_layers):
 
 
 def linear(layer, x):
-  """[X] to [Y]."""
+  """Maps [X] to [Y]."""
   return x @ layer['w'] + layer['b']

@@ -1,4 +1,4 @@
-"""One step of a recurrent entity network in plain NumPy, slot by slot.
+"""One step of a recurrent entity network in NumPy, slot by slot.
 
 Written from equations (2) to (5) of Henaff et al. 2017, "Tracking the world
 state with recurrent entity networks", with loops over examples and slots, in
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def entity_network_step(params, inputs, slots, *, name='entity_network'):
-  """Inputs [B, features], slots [B, N, D]; returns the next slots."""
+  """Returns the next slots for inputs [B, features] and slots [B, N, D]."""
   layer = {path.removeprefix(f'{name}/'): p for path, p in params.items()}
   keys = layer['keys']['embeddings']
   slope = layer['prelu']['slope']

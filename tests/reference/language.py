@@ -2,7 +2,7 @@
 
 
 def tokens(text, style):
-  """What the styles are said to give, a line and a character at a time."""
+  """Splits a text into the tokens of a style, character by character."""
   out = []
   *ended, last = text.split('\n')
   for line in ended:
@@ -34,7 +34,7 @@ def spaced(text):
 
 
 def pieces(word):
-  """One word of prose, split where its characters do not stick together."""
+  """Splits one word of prose into tokens."""
   out = [word[0]]
   for i in range(1, len(word)):
     before, this = word[i - 1], word[i]
@@ -51,7 +51,7 @@ def pieces(word):
 
 
 def joins(word, i):
-  """Whether place i has an apostrophe in a word, or a mark in a number."""
+  """Whether index i is an apostrophe in a word or a mark in a number."""
   if i < 1 or i + 1 >= len(word):
     return False
   before, this, after = word[i - 1 : i + 2]
@@ -61,7 +61,7 @@ def joins(word, i):
 
 
 def ranked(text_tokens, max_size):
-  """[(word, count)], by count and then by alphabet, with both symbols."""
+  """Returns [(word, count)] and both symbols, by count, then alphabetically."""
   counts = {'<eos>': 0, '<unk>': 0}
   for token in text_tokens:
     counts[token] = counts.get(token, 0) + 1
@@ -73,7 +73,7 @@ def ranked(text_tokens, max_size):
 
 
 def window(ids, batch_size, length, step):
-  """(inputs, targets) of one step, and how many tokens are left out."""
+  """Returns (inputs, targets) of one step and the number of unused tokens."""
   num_windows = (len(ids) - 1) // (batch_size * length)
   inputs, targets = [], []
   for row in range(batch_size):

@@ -1,4 +1,4 @@
-"""Programs as trees of plain Python: drawn, printed, read and run.
+"""Programs as trees in plain Python: sampled, printed, parsed and executed.
 
 A tree is an integer, or a list: the name of an operation and its operands, in
 the order of the text. A loop has its digit behind its two operands, and a
@@ -12,7 +12,7 @@ OPERANDS = {'add': 2, 'subtract': 2, 'multiply': 2, 'for': 2, 'if': 4}
 
 
 def generate(rng, operations, length, nesting, grammar):
-  """Draws a tree; `rng` is a `random.Random`."""
+  """Samples a tree; `rng` is a `random.Random`."""
   tree = integer(rng, length)
   for _ in range(nesting):
     name = rng.choice(operations)
@@ -29,7 +29,7 @@ def integer(rng, length):
 
 
 def value(tree):
-  """What a tree comes to, in Python's integers."""
+  """Evaluates a tree in Python integers."""
   if isinstance(tree, int):
     return tree
   name, *operands = tree
@@ -51,7 +51,7 @@ def answer(tree, length):
 
 
 def show(tree, grammar):
-  """The program of a tree."""
+  """Prints a tree as a program."""
   if grammar == 'authors':
     return compact(tree)
   first = '' if tree[0] == 'for' else 'x = '
@@ -72,7 +72,7 @@ def compact(tree):
 
 
 def spaced(tree, depth):
-  """An operation that is inside of `depth` others, without parentheses."""
+  """Prints an operation nested in `depth` others, without parentheses."""
   name, *operands = tree
   texts = []
   for operand in operands:
@@ -96,7 +96,7 @@ def sign_of(name):
 
 
 def parse(text):
-  """The tree of a program of either grammar, blanks and lines left aside.
+  """Parses a program of either grammar, ignoring spaces and line breaks.
 
   What is between the innermost parentheses becomes #i, where i is its place in
   a list of trees, until there are no more parentheses.
@@ -141,7 +141,7 @@ def flat(text, trees):
 
 
 def integers(tree):
-  """All integers of the text but the digits of loops."""
+  """Returns all integers of the text except loop counts."""
   if isinstance(tree, int):
     return [tree]
   operands = tree[1 : 1 + OPERANDS[tree[0]]]
@@ -149,7 +149,7 @@ def integers(tree):
 
 
 def chain(tree):
-  """The operations, outermost first: name, place of the one inside, choice."""
+  """Returns (name, index of the nested one, choice) from the outermost in."""
   name, *operands = tree
   inside = [
     i for i, operand in enumerate(operands) if isinstance(operand, list)

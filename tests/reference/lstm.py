@@ -1,4 +1,4 @@
-"""One step of layered LSTMs with skip connections in plain NumPy, unit by unit.
+"""One step of layered LSTMs with skip connections in NumPy, unit by unit.
 
 Written from the equations with explicit loops over examples, layers and units,
 in the precision of what it is given (tests give float64).
@@ -10,7 +10,7 @@ from tests.reference.relational_memory import sigmoid
 
 
 def lstm_step(params, inputs, state, feedback=None, name='lstm'):
-  """Inputs [B, X], feedback [B, Z], state layers x (hidden, cell) [B, Y].
+  """Runs one step on inputs [B, X], feedback [B, Z] and states [B, Y].
 
   Returns the output [B, layers * Y] and the next state, nested like `state`.
   """

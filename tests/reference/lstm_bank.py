@@ -1,4 +1,4 @@
-"""One step of a bank of LSTMs in plain NumPy, cell by cell.
+"""One step of a bank of LSTMs in NumPy, cell by cell.
 
 Written from the equations of the LSTM and appendix A.2 of Santoro et al. 2018,
 with loops over examples and cells, in the precision of what it is given.
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def lstm_bank_step(params, inputs, hidden, cell, *, summed, name='lstm_bank'):
-  """Inputs [B, features], hidden and cell [B, N, D].
+  """Runs one step on inputs [B, features], hidden and cell [B, N, D].
 
   Parameters are those of the core; those with keys share their weights.
   Returns the output [B, D] and the next hidden and cell.

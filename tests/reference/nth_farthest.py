@@ -1,10 +1,10 @@
-"""The Nth Farthest task in plain NumPy, from the paper's appendix A.1."""
+"""The Nth Farthest task of the paper's appendix A.1 in NumPy."""
 
 import numpy as np
 
 
 def answer(vectors, labels, n, m, order):
-  """Sorts all vectors by distance from the one labelled m; picks rank n."""
+  """Sorts all vectors by distance from the one labelled m and takes rank n."""
   reference = vectors[list(labels).index(m)]
   distances = [np.sqrt(((v - reference) ** 2).sum()) for v in vectors]
   ranked = sorted(zip(distances, labels, strict=True))
@@ -14,7 +14,7 @@ def answer(vectors, labels, n, m, order):
 
 
 def encode(vectors, labels, n, m):
-  """(x_t; l_t; n; m) for every step, one-hot but for the vector."""
+  """Returns (x_t; l_t; n; m) for every step, one-hot except for x_t."""
   num_objects = len(labels)
   identity = np.eye(num_objects)
   return np.stack(

@@ -1,4 +1,4 @@
-"""One step of both relational memory cores in plain NumPy, row by row.
+"""One step of both relational memory cores in NumPy, row by row.
 
 Written from the paper's equations and the description of the released module
 with explicit loops over examples, rows and heads, in the precision of what it
@@ -22,7 +22,7 @@ def relational_memory_step(
   query_scale='key',
   name='relational_memory',
 ):
-  """Sonnet form: inputs [B][I, features] and memory [B, N, D].
+  """Runs Sonnet's form on inputs [B][I, features] and memory [B, N, D].
 
   Returns the next memory, attention [B, L, H, N, N + I], and the input and
   forget gates [B, N, G] (None for an ungated core).
@@ -92,7 +92,7 @@ def paper_relational_memory_step(
   forget_bias=1.0,
   name='paper_relational_memory',
 ):
-  """Equations (1) to (9): inputs [B][I, features], memory, hidden [B, N, D].
+  """Runs equations (1) to (9) on [B][I, features], memory, hidden [B, N, D].
 
   Returns the next memory and hidden, attention [B, 1, H, N, N + I], and the
   three gates [B, N, G].
@@ -142,7 +142,7 @@ def paper_relational_memory_step(
 
 
 def attend(query, key, value):
-  """For each query the softmax-weighted average of values, and the weights."""
+  """Returns each query's softmax-weighted average of values, and weights."""
   attended, all_weights = [], []
   for q in query:
     logits = np.array([q @ k for k in key])
@@ -158,7 +158,7 @@ def sigmoid(x):
 
 
 class _Parameters:
-  """Looks up Haiku parameters below one module and applies them to one row."""
+  """Applies the Haiku parameters of a module to one row."""
 
   def __init__(self, params, name):
     self._params, self._name = params, name

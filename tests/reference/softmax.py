@@ -1,4 +1,4 @@
-"""Large-vocabulary softmaxes in plain NumPy, word by word.
+"""Large-vocabulary softmaxes in NumPy, word by word.
 
 Follows the equations with loops over rows and words, in float64.
 """
