@@ -1,22 +1,21 @@
 #!/usr/bin/env bash
 # Compares our core with the authors' own Sonnet module, running beside it.
 #
-#   launch/parity.sh                  the whole ladder; 15 minutes of processor time
+#   launch/parity.sh                  the whole suite; 15 minutes of processor time
 #   launch/parity.sh FLAG...          flags of `python -m rmc_jax.parity`; --help
 #   launch/parity.sh --setup-only     makes the environment of the original
 #
-# The first time it makes that environment, in .parity: Python 3.7 with TensorFlow
-# 1.15 and dm-sonnet 1.36, untouched, where a Python 3.7 is found (on PATH, or
-# among pyenv's) and the machine is an x86-64; otherwise Python 3.11 to 3.13 with
-# TensorFlow 2 and the shims of rmc_jax/parity/reference_runner.py. Later it
-# returns at once, unless the pinned packages beside this script have changed or
-# another Python is asked for. Settings, from the environment:
+# The first run makes that environment in .parity: Python 3.7 with untouched
+# TensorFlow 1.15 and dm-sonnet 1.36 if the machine is an x86-64 with a Python 3.7
+# (on PATH or among pyenv's); otherwise Python 3.11 to 3.13 with TensorFlow 2 and
+# the shims of rmc_jax/parity/reference_runner.py. Later runs reuse it unless the
+# pinned packages in launch/ or REFERENCE_PYTHON change. Environment variables:
 #
 #   REFERENCE_PYTHON=...   the Python for the original; 3.7, or 3.11 to 3.13
 #   RMC_PARITY_HOME=...    where the environment goes, instead of .parity
 #
-# Exits with 0 only if every rung passes; with 77 when the machine or the
-# settings are not right, with pip's code when pip fails.
+# Exits with 0 only if every case passes, with 77 if the machine or the settings
+# do not allow it, and with pip's code if pip fails.
 
 set -euo pipefail
 
@@ -24,7 +23,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export RMC_PARITY_HOME=${RMC_PARITY_HOME:-$root/.parity}
 venv=$RMC_PARITY_HOME/reference
 old_sonnet=$RMC_PARITY_HOME/sonnet-1.26
-state=$RMC_PARITY_HOME/installed  # what is installed, as `wanted` says it
+state=$RMC_PARITY_HOME/installed  # the output of `wanted` for the environment
 
 main() {
   local python
@@ -38,7 +37,7 @@ main() {
 
   "$root/launch/setup.sh"
   export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
-  # The comparison is one of CPUs: the original has no other build here.
+  # The original has no build for accelerators here.
   JAX_PLATFORMS=cpu exec "$root/.venv/bin/python" -P -m rmc_jax.parity "$@"
 }
 
@@ -50,7 +49,7 @@ reference_python() {
     echo "$REFERENCE_PYTHON"
     return
   fi
-  # The one that the environment was made with, if there is one.
+  # The Python of the existing environment, if any.
   candidate=$(sed 's/ [0-9]* [0-9]*$//' "$state" 2>/dev/null || true)
   if [ -n "$candidate" ] && "$candidate" -c '' 2>/dev/null; then
     echo "$candidate"
@@ -58,7 +57,7 @@ reference_python() {
   fi
   if [ "$(uname -m)" = x86_64 ]; then
     while read -r candidate; do
-      # A pyenv shim is on PATH even where the version behind it is not chosen.
+      # A pyenv shim is on PATH even if its version is not selected.
       if "$candidate" -c 'import ensurepip, venv' 2>/dev/null; then
         echo "$candidate"
         return
@@ -90,7 +89,7 @@ requirements() {
   esac
 }
 
-# From nothing each time, so that an interrupted start leaves no half of one.
+# Starts from scratch, so an interrupted run leaves no partial environment.
 make_reference() {
   local python=$1 packages
   packages=$(requirements "$python")
@@ -99,7 +98,7 @@ make_reference() {
   rm -rf "$state" "$venv" "$old_sonnet"
   "$python" -m venv "$venv"
   say 'installing TensorFlow and dm-sonnet (first time: a minute or more)'
-  # The list is complete, and dm-sonnet's own wishes are of 2019.
+  # The list is complete; dm-sonnet's own requirements are those of 2019.
   pip_install --requirement "$packages"
   pip_install --target "$old_sonnet" dm-sonnet==1.26
 }

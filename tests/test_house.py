@@ -24,7 +24,7 @@ WITHOUT_TWIN = {
   'cores/memory_matrix.py': 'the state of several cores, tested as such',
   'cores/projected_core.py': 'abstract; tests/test_unroll.py uses both halves',
   'parity/names.py': 'tests/parity/test_convert.py pins every name',
-  'parity/ours.py': 'tests/parity/test_goldens.py runs it on every rung',
+  'parity/ours.py': 'tests/parity/test_goldens.py runs it on every case',
   'parity/reference_runner.py': 'runs elsewhere; tests/parity/test_live.py',
   'parity/report.py': 'tests/parity/test_main.py reads what it writes',
   'types.py': 'names for annotations; nothing runs',

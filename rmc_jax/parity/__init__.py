@@ -1,1 +1,1 @@
-"""Comparison with the authors' Sonnet module; weights to it and from it."""
+"""Comparison with the authors' Sonnet module, and conversion of weights."""

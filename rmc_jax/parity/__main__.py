@@ -1,13 +1,17 @@
-"""`python -m rmc_jax.parity`: the ladder, from the command line.
+"""The parity suite on the command line.
 
   python -m rmc_jax.parity              beside the original (launch/parity.sh)
   python -m rmc_jax.parity --goldens    against the files in goldens/, at once
 
-Prints a table; exits with 0 only if every rung passes.
+Prints a table; exits with 0 only if every case passes.
 """
 
 import argparse
+import collections
+from collections.abc import Callable
+from collections.abc import Iterable
 import functools
+import itertools
 import sys
 
 import numpy as np
@@ -17,18 +21,18 @@ from rmc_jax.parity import goldens
 from rmc_jax.parity import live
 from rmc_jax.parity import reference
 from rmc_jax.parity import report
+from rmc_jax.parity.compare import Comparison
+from rmc_jax.parity.reference import Reference
+
+PrintFn = Callable[[str], None]
 
 
 def main() -> int:
-  """Climbs the ladder and says how it went; returns the exit code."""
+  """Runs the suite and prints the comparisons; returns the exit code."""
   options = _parse()
-  say = _nothing if options.json else functools.partial(print, flush=True)
+  print_fn = _discard if options.json else functools.partial(print, flush=True)
   if options.goldens:
-    gaps = []
-    say(report.header())
-    for gap in goldens.check():
-      gaps.append(gap)
-      say(report.line(gap))
+    comparisons = _print_table(goldens.check(), print_fn)
     references = goldens.references()
   else:
     try:
@@ -37,47 +41,61 @@ def main() -> int:
     except FileNotFoundError as error:
       sys.stderr.write(f'{error}\n')
       return 1
-    gaps = _climb(options, current, old, say)
+    comparisons = _run_live(options, current, old, print_fn)
     references = [current.about] + ([old.about] if old.about else [])
 
   if options.json:
-    print(report.to_json(gaps, references))
+    print(report.to_json(comparisons, references))
   else:
     print(f'\n{report.LEGEND}\n')
     for versions in references:
       print(f'The original: {report.about(versions)}.')
-    print(report.verdict(gaps))
-  return 0 if all(gap.passed for gap in gaps) else 1
+    print(report.verdict(comparisons))
+  return 0 if all(c.passed for c in comparisons) else 1
 
 
-def _climb(options, current, old, say):
-  """All rungs beside the original; two lines for random ones that pass."""
+def _run_live(
+  options: argparse.Namespace,
+  current: Reference,
+  old: Reference,
+  print_fn: PrintFn,
+) -> list[Comparison]:
+  """Runs every case; passing random ones share a row for each name."""
   fill = np.random.default_rng(options.seed).standard_normal
-  say(report.header())
-  gaps = []
-  for gap in live.climb(cases.ladder(fill), current, old):
-    gaps.append(gap)
-    say(report.line(gap))
-  for gap in live.climb_checkpoints(fill, current):
-    gaps.append(gap)
-    say(report.line(gap))
-
-  rungs = cases.random_rungs(options.configurations, options.seed)
-  drawn = [rung for pair in rungs for rung in pair]
-  random = {'steps': [], 'gradients': []}
-  for gap in live.climb(drawn, current, old):
-    gaps.append(gap)
-    random[gap.rung.name].append(gap)
-    if options.all or not gap.passed:
-      say(report.line(gap))
-  for group in random.values():
-    if group:
-      say(report.summary_line(group))
-  return gaps
+  comparisons = _print_table(
+    itertools.chain(
+      live.compare_cases(cases.suite(fill), current, old),
+      live.compare_checkpoints(fill, current),
+    ),
+    print_fn,
+  )
+  pairs = cases.random_cases(options.configurations, options.seed)
+  random = [case for pair in pairs for case in pair]
+  by_name = collections.defaultdict(list)
+  for comparison in live.compare_cases(random, current, old):
+    by_name[comparison.case.name].append(comparison)
+    if options.all or not comparison.passed:
+      print_fn(report.line(comparison))
+  for group in by_name.values():
+    print_fn(report.summary_line(group))
+    comparisons += group
+  return comparisons
 
 
-def _nothing(line: str) -> None:
-  """The table, where JSON is asked for instead."""
+def _print_table(
+  comparisons: Iterable[Comparison], print_fn: PrintFn
+) -> list[Comparison]:
+  """Prints each comparison as soon as it is made."""
+  print_fn(report.HEADER)
+  printed = []
+  for comparison in comparisons:
+    printed.append(comparison)
+    print_fn(report.line(comparison))
+  return printed
+
+
+def _discard(line: str) -> None:
+  """Replaces `print` where the output is JSON."""
 
 
 def _parse() -> argparse.Namespace:

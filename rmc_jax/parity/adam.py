@@ -24,17 +24,18 @@ def tensorflow_adam(
   b2: float = 0.999,
   epsilon: float = 1e-8,
 ) -> optax.GradientTransformation:
-  r"""`tf.train.AdamOptimizer`, which is not quite `optax.adam`.
+  r"""Computes the update of `tf.train.AdamOptimizer`.
 
   .. math::
 
      \Delta = -\alpha \frac{\sqrt{1 - \beta_2^t}}{1 - \beta_1^t}
               \frac{m_t}{\sqrt{v_t} + \epsilon}
 
-  The correction of :math:`v` stands outside the denominator ("epsilon hat" of
-  Kingma and Ba 2015, section 2), where `optax.adam` has it inside: its epsilon
-  counts :math:`1 / \sqrt{1 - \beta_2^t}` times less, 32 times at the first
-  update. Settings and the powers of beta are float32 whatever the parameters.
+  Epsilon is added to the uncorrected :math:`\sqrt{v_t}` ("epsilon hat" of
+  Kingma and Ba 2015, section 2). `optax.adam` adds it to the corrected one,
+  where it weighs :math:`1 / \sqrt{1 - \beta_2^t}` times less, 32 times at the
+  first update. Settings and the powers of beta are float32 for parameters of
+  any dtype.
   """
   settings = np.array([learning_rate, b1, b2, epsilon], np.float32)
   rate, beta1, beta2, small = settings

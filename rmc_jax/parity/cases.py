@@ -1,9 +1,9 @@
-"""The rungs of the ladder: what is compared, on which numbers, how closely.
+"""The cases of the parity suite: what is compared, and with which tolerance.
 
-From parts to the whole: linear, layer norm, attention, blocks, gates, one step,
-many steps, gradients, training; then random configurations over all arguments.
-A case is plain data that both sides get. Weights and inputs are float32
-numbers, so that a float64 run has the very same ones.
+The suite goes from the parts to the whole: linear, layer norm, attention,
+blocks, gates, one step, many steps, gradients, training, then random
+configurations over all arguments. Both sides get the same arrays. Weights and
+inputs are float32 numbers, so a float64 run has exactly the same ones.
 """
 
 from collections.abc import Callable
@@ -15,73 +15,81 @@ import numpy as np
 
 from rmc_jax.parity.names import name_table
 from rmc_jax.parity.names import Structure
-from rmc_jax.parity.reference import Case
+from rmc_jax.parity.reference import Computation
 
 # Makes an array of the given shape, its values spread over about (-2, 2).
 Fill = Callable[..., np.ndarray]
 
-# Largest difference allowed in float32, as a fraction of the largest entry on
-# the rung. Half a unit in the last place is 6e-8 of an entry; docs/parity.md
-# has the differences that were reached.
-TOLERANCES = {
-  # One sum over 13 products, in whatever order.
-  'linear': 1e-6,
+# Name -> (tolerance, prefixes of the names of the results that are compared).
+# The tolerance is the largest difference allowed in float32, as a fraction of
+# the largest entry of the case. Half a unit in the last place is 6e-8 of an
+# entry; docs/parity.md has the differences that were reached.
+CHECKS: dict[str, tuple[float, tuple[str, ...]]] = {
+  # One sum over 13 products, in any order.
+  'linear': (1e-6, ('outputs',)),
   # A difference from the mean loses a digit before it is divided.
-  'layer norm': 1e-6,
-  # Linear, layer norm, softmax; each on top of the other's rounding.
-  'attention': 2e-6,
-  # Adds the MLP and two more layer norms a block.
-  'blocks': 2e-6,
+  'layer norm': (1e-6, ('outputs',)),
+  # Linear, layer norm and softmax; each adds to the other's rounding.
+  'attention': (2e-6, ('attention',)),
+  # Adds the MLP and two more layer norms per block. Without gates, a step is
+  # the input's linear and the blocks, nothing else.
+  'blocks': (2e-6, ('outputs',)),
   # Sigmoids are at most 1/4 as steep as the rounding of their argument.
-  'gates': 1e-6,
-  'one step': 2e-6,
+  'gates': (1e-6, ('input_gate', 'forget_gate')),
+  'one step': (2e-6, ('outputs', 'state')),
   # Rounding is carried from step to step, damped by the gates.
-  'steps': 1e-5,
+  'steps': (
+    1e-5,
+    ('outputs', 'state', 'attention', 'input_gate', 'forget_gate'),
+  ),
   # Sums over batch, steps and rows of products of two rounded factors, carried
   # back through all the steps.
-  'gradients': 2e-5,
-  # Rounding of 100 updates, each of them on top of the others.
-  'losses': 1e-5,
-  'weights': 1e-5,
+  'gradients': (2e-5, ('gradients/',)),
+  # Rounding of 100 updates, each applied to the result of the others.
+  'losses': (1e-5, ('losses',)),
+  'weights': (1e-5, ('weights/',)),
   # Zeros and ones.
-  'initial state': 0.0,
+  'initial state': (0.0, ('state',)),
   # Names, order and shapes exactly. Two spreads of 0.88, each of 1225 draws or
   # more, are within 3 standard errors of each other, 0.88 * 3 / sqrt(1225), and
-  # the largest number on the rung is that of normals cut off at 2.
-  'fresh weights': 0.04,
+  # the largest entry of the case is that of normals truncated at 2.
+  'fresh weights': (0.04, ('',)),
   # The same arguments refused with the same kind of error.
-  'errors': 0.0,
+  'errors': (0.0, ('',)),
   # The same vectors in, ones and zeros and labels out.
-  'dataset': 0.0,
-  # As 'steps'; the weights have been to the disk.
-  'checkpoint read': 1e-5,
-  'checkpoint written': 1e-5,
+  'dataset': (0.0, ('inputs', 'labels')),
+  # As 'steps'; the weights were saved and restored in between.
+  'checkpoint read': (1e-5, ('outputs', 'state')),
+  'checkpoint written': (1e-5, ('outputs', 'state')),
 }
 
 
-class Rung(NamedTuple):
-  """One line of the report.
+class Case(NamedTuple):
+  """One row of the report. Several cases may share a computation.
 
   Attributes:
-    name: what is compared; a key of `TOLERANCES`.
-    case: the computation.
-    keys: beginnings of the names of the results to compare.
+    name: what is compared; a key of `CHECKS`.
+    computation: what both sides compute.
     configuration: the sizes and arguments in short.
   """
 
   name: str
-  case: Case
-  keys: tuple[str, ...]
+  computation: Computation
   configuration: str
 
   @property
   def tolerance(self) -> float:
     """The largest relative difference allowed in float32."""
-    return TOLERANCES[self.name]
+    return CHECKS[self.name][0]
+
+  @property
+  def keys(self) -> tuple[str, ...]:
+    """Prefixes of the names of the results that are compared."""
+    return CHECKS[self.name][1]
 
   @property
   def statistical(self) -> bool:
-    """Whether the sides draw numbers of their own, so no digit need agree."""
+    """Whether each side draws its own numbers, so no digit need agree."""
     return self.name == 'fresh weights'
 
 
@@ -113,53 +121,52 @@ ARGUMENTS = {
 }
 
 
-def ladder(fill: Fill) -> list[Rung]:
-  """The rungs on fixed sizes, from the smallest part to training."""
+def suite(fill: Fill) -> list[Case]:
+  """The cases of fixed sizes, from the smallest part to training."""
   matrix = SIZE._replace(rows=2)
   one_block = {**ARGUMENTS, 'num_blocks': 1, 'gate_style': None}
-  biases = {'forget_bias': -0.5, 'input_bias': 0.25}
   unit = {**ARGUMENTS, 'gate_style': 'unit'}
-  per_slot = {**ARGUMENTS, 'gate_style': 'memory', **biases}
+  per_slot = {
+    **ARGUMENTS,
+    'gate_style': 'memory',
+    'forget_bias': -0.5,
+    'input_bias': 0.25,
+  }
   ungated = {**ARGUMENTS, 'gate_style': None}
-  wide = {**ARGUMENTS, 'mem_slots': 11, 'head_size': 3, 'num_heads': 2}
+  many_slots = {**ARGUMENTS, 'mem_slots': 11, 'head_size': 3, 'num_heads': 2}
 
-  rungs = [
-    linear_rung(fill, 17, 13, 19),
-    layer_norm_rung(fill, 17, 145),
-  ]
-  for arguments in one_block, {**one_block, 'num_blocks': 3}:
-    rungs += unroll_rungs(
-      ['attention', 'blocks'], fill, arguments, matrix._replace(steps=1)
-    )
+  cases = [linear_case(fill, 17, 13, 19), layer_norm_case(fill, 17, 145)]
   for names, arguments, size in [
+    (['attention', 'blocks'], one_block, matrix),
+    (['attention', 'blocks'], {**one_block, 'num_blocks': 3}, matrix),
     (['gates', 'one step'], unit, SIZE),
     (['gates', 'one step'], per_slot, SIZE),
     (['one step'], ungated, SIZE),
     (['gates', 'one step'], unit, matrix),
   ]:
-    rungs += unroll_rungs(names, fill, arguments, size._replace(steps=1))
+    cases += unroll_cases(names, fill, arguments, size._replace(steps=1))
   for arguments, size in [
     (unit, SIZE),
     (per_slot, matrix),
     (ungated, SIZE),
-    (wide, SIZE),
+    (many_slots, SIZE),
   ]:
-    rungs += unroll_rungs(['steps', 'gradients'], fill, arguments, size)
-  rungs += train_rungs(['losses'], fill, unit, SIZE, updates=100)
-  rungs += train_rungs(
+    cases += unroll_cases(['steps', 'gradients'], fill, arguments, size)
+  cases += train_cases(['losses'], fill, unit, SIZE, updates=100)
+  cases += train_cases(
     ['losses', 'weights'], fill, per_slot, matrix, updates=100, epsilon=1e-5
   )
-  rungs += [initial_state_rung(unit, 2), initial_state_rung(wide, 2)]
-  rungs += [fresh_weights_rung(unit), *error_rungs(), dataset_rung(fill, 7, 3)]
-  return rungs
+  cases += [initial_state_case(unit, 2), initial_state_case(many_slots, 2)]
+  cases += [fresh_weights_case(unit), *error_cases(), dataset_case(fill, 7, 3)]
+  return cases
 
 
-def random_rungs(count: int, seed: int) -> Iterator[list[Rung]]:
-  """Configurations drawn over all arguments, two rungs each."""
+def random_cases(count: int, seed: int) -> Iterator[list[Case]]:
+  """Configurations drawn over all arguments, two cases each."""
   for index in range(count):
     rng = np.random.default_rng([seed, index])
     arguments, size, query_scale = _random_configuration(rng)
-    yield unroll_rungs(
+    yield unroll_cases(
       ['steps', 'gradients'],
       rng.standard_normal,
       arguments,
@@ -197,93 +204,77 @@ def _random_configuration(
   return arguments, size, choose('key', 'key', 'qkv')
 
 
-def linear_rung(fill: Fill, rows: int, features: int, size: int) -> Rung:
+def linear_case(fill: Fill, rows: int, features: int, size: int) -> Case:
   """The layer that everything else is made of."""
   arrays = {
-    'inputs': _float32(fill([rows, features])),
-    'weights/linear/w': _float32(fill([features, size])),
-    'weights/linear/b': _float32(fill([size])),
+    'inputs': fill([rows, features]),
+    'weights/linear/w': fill([features, size]),
+    'weights/linear/b': fill([size]),
   }
-  case = Case('linear', 'linear', {'size': size}, arrays)
-  return Rung('linear', case, ('outputs',), f'{features} -> {size}')
+  configuration = f'{features} -> {size}'
+  return _cases(['linear'], 'linear', configuration, {'size': size}, arrays)[0]
 
 
-def layer_norm_rung(fill: Fill, rows: int, features: int) -> Rung:
-  """Over the features of a row, with scale and offset."""
+def layer_norm_case(fill: Fill, rows: int, features: int) -> Case:
+  """Layer norm over the features of a row, with scale and offset."""
   arrays = {
-    # Off centre, so that the mean has something to take away.
-    'inputs': _float32(3.0 + fill([rows, features])),
-    'weights/layer_norm/gamma': _float32(1.0 + 0.2 * fill([features])),
-    'weights/layer_norm/beta': _float32(0.2 * fill([features])),
+    # Off centre, so that the mean matters.
+    'inputs': 3.0 + fill([rows, features]),
+    'weights/layer_norm/gamma': 1.0 + 0.2 * fill([features]),
+    'weights/layer_norm/beta': 0.2 * fill([features]),
   }
-  case = Case('layer norm', 'layer_norm', {}, arrays)
-  return Rung('layer norm', case, ('outputs',), f'{features} features')
+  configuration = f'{features} features'
+  return _cases(['layer norm'], 'layer_norm', configuration, {}, arrays)[0]
 
 
-def unroll_rungs(
+def unroll_cases(
   names: list[str],
   fill: Fill,
   arguments: dict[str, Any],
   size: Size,
   query_scale: str = 'key',
   label: str = '',
-) -> list[Rung]:
-  """Rungs on one unroll of T steps, or on one step if T is 1."""
-  width = arguments['head_size'] * arguments['num_heads']
-  slots = arguments['mem_slots']
-  leading = [size.steps, size.batch]
+) -> list[Case]:
+  """Cases of one unroll of T steps, or of one step if T is 1."""
+  inputs, memory, outputs = _shapes(arguments, size)
   arrays = {
     **make_weights(arguments, size, fill),
-    'inputs': _float32(fill(leading + _input_axes(size))),
-    'state': _float32(fill([size.batch, slots, width])),
+    'inputs': fill(inputs),
+    'state': fill(memory),
   }
   if 'gradients' in names:
-    arrays['cotangents/outputs'] = _float32(fill(leading + [slots * width]))
-    arrays['cotangents/state'] = _float32(fill([size.batch, slots, width]))
+    arrays['cotangents/outputs'] = fill(outputs)
+    arrays['cotangents/state'] = fill(memory)
   settings = {
     'arguments': arguments,
     'treat_input_as_matrix': size.rows is not None,
     'query_scale': query_scale,
   }
-  # Without gates, a step is the input's linear and the blocks, nothing else.
-  keys = {
-    'attention': ('attention',),
-    'blocks': ('outputs',),
-    'gates': ('input_gate', 'forget_gate'),
-    'one step': ('outputs', 'state'),
-    'steps': ('outputs', 'state', 'attention', 'input_gate', 'forget_gate'),
-    'gradients': ('gradients/',),
-    'checkpoint read': ('outputs', 'state'),
-    'checkpoint written': ('outputs', 'state'),
-  }
   configuration = f'{label}{describe(arguments, size, query_scale)}'
-  case = Case(f'unroll {configuration}', 'unroll', settings, arrays)
-  return [Rung(name, case, keys[name], configuration) for name in names]
+  return _cases(names, 'unroll', configuration, settings, arrays)
 
 
-def train_rungs(
+def train_cases(
   names: list[str],
   fill: Fill,
   arguments: dict[str, Any],
   size: Size,
   updates: int,
   epsilon: float = 1e-8,
-) -> list[Rung]:
-  """Adam from the same weights on the same batches, 1e-3 a step.
+) -> list[Case]:
+  """Adam from the same weights on the same batches, at a rate of 1e-3.
 
-  With TensorFlow's own epsilon, 1e-8, a gradient that is all rounding moves its
-  weight by up to the learning rate, and there are such gradients: no output
-  depends on the keys' offsets. So the final weights are compared with a larger
-  epsilon, which leaves them where they are; the losses do not mind.
+  No output depends on the keys' offsets, so their gradients are rounding alone.
+  With TensorFlow's epsilon of 1e-8 such a gradient moves its weight by up to
+  the learning rate, with a larger one it does not. So the final weights are
+  compared with a larger epsilon; the losses do not depend on it.
   """
-  width = arguments['head_size'] * arguments['num_heads']
-  slots = arguments['mem_slots']
-  leading = [updates, size.steps, size.batch]
+  inputs, memory, outputs = _shapes(arguments, size)
   arrays = {
     **make_weights(arguments, size, fill),
-    'inputs': _float32(fill(leading + _input_axes(size))),
-    'targets': _float32(fill([*leading, slots * width])),
-    'state': _float32(fill([size.batch, slots, width])),
+    'inputs': fill([updates, *inputs]),
+    'targets': fill([updates, *outputs]),
+    'state': fill(memory),
   }
   settings = {
     'arguments': arguments,
@@ -295,39 +286,32 @@ def train_rungs(
   configuration = (
     f'{updates} of Adam, epsilon {epsilon:.0e}: {describe(arguments, size)}'
   )
-  case = Case(configuration, 'train', settings, arrays)
-  keys = {'losses': ('losses',), 'weights': ('weights/',)}
-  return [Rung(name, case, keys[name], configuration) for name in names]
+  return _cases(names, 'train', configuration, settings, arrays)
 
 
-def initial_state_rung(arguments: dict[str, Any], batch_size: int) -> Rung:
-  """The padded, or cut, identity."""
+def initial_state_case(arguments: dict[str, Any], batch_size: int) -> Case:
+  """The padded, or truncated, identity."""
   settings = {'arguments': arguments, 'batch_size': batch_size}
   width = arguments['head_size'] * arguments['num_heads']
   configuration = f'{arguments["mem_slots"]} slots of width {width}'
-  case = Case(f'initial state {configuration}', 'initial_state', settings, {})
-  return Rung('initial state', case, ('state',), configuration)
+  names = ['initial state']
+  return _cases(names, 'initial_state', configuration, settings, {})[0]
 
 
-def fresh_weights_rung(arguments: dict[str, Any]) -> Rung:
-  """Which variables there are, and how their initialisers spread them."""
+def fresh_weights_case(arguments: dict[str, Any]) -> Case:
+  """The names of new variables, and how their initialisers spread them."""
   size = Size(batch=1, steps=1, features=101)
-  slot = arguments['head_size'] * arguments['num_heads']
-  arrays = {
-    'inputs': np.zeros([1, 1, size.features], np.float32),
-    'state': np.zeros([1, arguments['mem_slots'], slot], np.float32),
-  }
+  inputs, memory, _ = _shapes(arguments, size)
+  arrays = {'inputs': np.zeros(inputs), 'state': np.zeros(memory)}
   settings = {'arguments': arguments, 'treat_input_as_matrix': False, 'seed': 1}
   configuration = describe(arguments, size)
-  case = Case(
-    f'fresh weights {configuration}', 'fresh_weights', settings, arrays
-  )
-  return Rung('fresh weights', case, ('',), configuration)
+  names = ['fresh weights']
+  return _cases(names, 'fresh_weights', configuration, settings, arrays)[0]
 
 
-def error_rungs() -> list[Rung]:
+def error_cases() -> list[Case]:
   """Arguments that the original refuses."""
-  rungs = []
+  cases = []
   for argument, value in [
     ('num_blocks', 0),
     ('attention_mlp_layers', 0),
@@ -335,32 +319,59 @@ def error_rungs() -> list[Rung]:
   ]:
     settings = {'arguments': {**ARGUMENTS, argument: value}}
     configuration = f'{argument}={value!r}'
-    case = Case(f'refused {configuration}', 'refused', settings, {})
-    rungs.append(Rung('errors', case, ('',), configuration))
-  return rungs
+    cases += _cases(['errors'], 'refused', configuration, settings, {})
+  return cases
 
 
-def dataset_rung(fill: Fill, objects: int, features: int) -> Rung:
+def dataset_case(fill: Fill, objects: int, features: int) -> Case:
   """Nth Farthest beside the authors' dataset, for every n and m."""
   n, m = np.divmod(np.arange(objects**2), objects)
   arrays = {
-    'vectors': _float32(fill([objects**2, objects, features])),
-    'order': _float32(np.argsort(fill([objects**2, objects]), axis=1)),
-    'n': _float32(n),
-    'm': _float32(m),
+    'vectors': fill([objects**2, objects, features]),
+    'order': np.argsort(fill([objects**2, objects]), axis=1),
+    'n': n,
+    'm': m,
   }
   settings = {'num_objects': objects, 'num_features': features}
   configuration = f'Nth Farthest, {objects} vectors of {features} features'
-  case = Case('dataset', 'nth_farthest', settings, arrays)
-  return Rung('dataset', case, ('inputs', 'labels'), configuration)
+  return _cases(['dataset'], 'nth_farthest', configuration, settings, arrays)[0]
+
+
+def _cases(
+  names: list[str],
+  kind: str,
+  configuration: str,
+  settings: dict[str, Any],
+  arrays: dict[str, np.ndarray],
+) -> list[Case]:
+  """Cases that share a computation."""
+  arrays = {name: np.asarray(x, np.float32) for name, x in arrays.items()}
+  name = f'{kind} {configuration}'
+  computation = Computation(name, kind, settings, arrays)
+  return [Case(name, computation, configuration) for name in names]
+
+
+def _shapes(
+  arguments: dict[str, Any], size: Size
+) -> tuple[list[int], list[int], list[int]]:
+  """Shapes of the inputs, of the state and of the outputs."""
+  slots = arguments['mem_slots']
+  width = arguments['head_size'] * arguments['num_heads']
+  leading = [size.steps, size.batch]
+  rows = [] if size.rows is None else [size.rows]
+  return (
+    [*leading, *rows, size.features],
+    [size.batch, slots, width],
+    [*leading, slots * width],
+  )
 
 
 def make_weights(
   arguments: dict[str, Any], size: Size, fill: Fill
 ) -> dict[str, np.ndarray]:
-  """Weights for every variable, `weights/<TensorFlow name>` -> array.
+  """Returns `weights/<TensorFlow name>` -> array for every variable.
 
-  Nothing is left at its initial value, so nothing can be left out unseen.
+  No variable has its initial value, so none can be left out unnoticed.
   """
   slot = arguments['head_size'] * arguments['num_heads']  # D
   key = arguments.get('key_size') or arguments['head_size']  # K
@@ -391,7 +402,7 @@ def make_weights(
       value = 1.0 + 0.2 * fill(shape)
     else:
       value = 0.2 * fill(shape[-1:])
-    weights[f'weights/relational_memory/{sonnet}'] = _float32(value)
+    weights[f'weights/relational_memory/{sonnet}'] = value
   return weights
 
 
@@ -414,11 +425,3 @@ def describe(
   if query_scale != 'key':
     words.append(query_scale)
   return ' '.join(words)
-
-
-def _input_axes(size: Size) -> list[int]:
-  return [size.features] if size.rows is None else [size.rows, size.features]
-
-
-def _float32(value: np.ndarray) -> np.ndarray:
-  return np.asarray(value, np.float32)

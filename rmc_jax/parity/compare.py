@@ -1,43 +1,42 @@
-"""How far two sides are apart on a rung, and whether that is near enough."""
+"""Compares the results of both sides on a case against its tolerance."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from rmc_jax.parity.cases import Rung
+from rmc_jax.parity.cases import Case
+from rmc_jax.parity.reference import Results
 
 # A float64 run of the same arithmetic is the truth that float32 runs miss by
-# their rounding. Ours may miss it by twice as much as the original's, and by
-# this fraction more: where both are within four roundings of the largest entry,
-# which one is nearer is luck again.
+# their rounding. Ours may miss it by twice as much as the original's plus this
+# fraction: within four roundings of the largest entry, which side is nearer is
+# chance.
 FLOOR = 4 * float(np.finfo(np.float32).eps)
-# Both sides in float64 must agree to the rung's tolerance in float64's units.
+# Both sides in float64 must agree to the case's tolerance in float64's units.
 DOUBLE_PER_SINGLE = float(np.finfo(np.float64).eps / np.finfo(np.float32).eps)
 
-Results = Mapping[str, np.ndarray]
 
+class Comparison(NamedTuple):
+  """The differences on a case.
 
-class Gap(NamedTuple):
-  """The differences on a rung.
-
-  Relative ones are fractions of the largest entry on the whole rung: a small
-  gradient may be a sum of large terms that cancel, and is no more exact than
-  they are.
+  Relative differences are fractions of the largest entry of the whole case: a
+  small gradient may be a sum of large terms that cancel, and is no more exact
+  than those terms.
 
   Attributes:
-    rung: what was compared.
-    absolute: largest difference of ours from the original's in float32.
+    case: the case compared.
+    absolute: largest difference between ours and the original's in float32.
     relative: the same, relative.
     where: the array that has it.
-    ours: error of our float32 run, the original's float64 run being the truth:
-      root mean square over the arrays of the largest relative difference in
-      each. One array's is luck; a careless formula shows in all.
+    ours: error of our float32 run against the original's float64 run: root mean
+      square over the arrays of the largest relative difference in each. One
+      array's error is chance; a careless formula shows in all of them.
     theirs: the same for the original's own float32 run.
     double: largest relative difference with both sides in float64.
   """
 
-  rung: Rung
+  case: Case
   absolute: float
   relative: float
   where: str
@@ -47,33 +46,35 @@ class Gap(NamedTuple):
 
   @property
   def passed(self) -> bool:
-    """Whether all that is asked of the rung holds; never where a NaN is."""
-    near = self.relative <= self.rung.tolerance
-    if self.rung.statistical:
+    """Whether every criterion holds; False if any number is NaN."""
+    near = self.relative <= self.case.tolerance
+    if self.case.statistical:
       return near
     return (
       near
       and self.ours <= 2 * self.theirs + FLOOR
-      and self.double <= self.rung.tolerance * DOUBLE_PER_SINGLE
+      and self.double <= self.case.tolerance * DOUBLE_PER_SINGLE
     )
 
 
-def gap(
-  rung: Rung,
-  ours32: Results,
-  ours64: Results,
-  theirs32: Results,
-  theirs64: Results,
-) -> Gap:
-  """Compares the results that the rung is about.
+def compare(
+  case: Case, ours: Sequence[Results], theirs: Sequence[Results]
+) -> Comparison:
+  """Compares the results that a case is about.
+
+  Args:
+    case: the case.
+    ours: our results in float32 and in float64.
+    theirs: the original's, likewise.
 
   Raises:
-    ValueError: a side lacks a result, or has it in another shape.
+    ValueError: a result is missing, unknown or of another shape on one side.
   """
-  names = [name for name in theirs64 if name.startswith(rung.keys)]
+  (ours32, ours64), (theirs32, truth) = ours, theirs
+  names = [name for name in truth if name.startswith(case.keys)]
   for results in ours32, ours64, theirs32:
-    _check_same_arrays(rung, names, results, theirs64)
-  scale = max(np.max(np.abs(theirs64[name])) for name in names)
+    _check_same_arrays(case, names, results, truth)
+  scale = max(np.max(np.abs(truth[name])) for name in names)
 
   def differences(left: Results, right: Results) -> np.ndarray:
     # In float64, so that subtracting adds no rounding of its own.
@@ -82,32 +83,32 @@ def gap(
     )
 
   def error(run: Results) -> float:
-    return float(np.sqrt(np.mean((differences(run, theirs64) / scale) ** 2)))
+    return float(np.sqrt(np.mean((differences(run, truth) / scale) ** 2)))
 
   apart = differences(ours32, theirs32)
-  return Gap(
-    rung=rung,
+  return Comparison(
+    case=case,
     absolute=float(apart.max()),
     relative=float(apart.max() / scale),
     where=names[int(np.argmax(apart))],
     ours=error(ours32),
     theirs=error(theirs32),
-    double=float(differences(ours64, theirs64).max() / scale),
+    double=float(differences(ours64, truth).max() / scale),
   )
 
 
 def _check_same_arrays(
-  rung: Rung, names: list[str], left: Results, right: Results
+  case: Case, names: list[str], left: Results, right: Results
 ) -> None:
-  found = [name for name in left if name.startswith(rung.keys)]
+  where = f'{case.name}, {case.configuration}'
+  found = [name for name in left if name.startswith(case.keys)]
   if not names or set(found) != set(names):
     raise ValueError(
-      f'{rung.name}, {rung.configuration}: results {sorted(found)}, expected '
-      f'{sorted(names)}.'
+      f'{where}: results {sorted(found)}, expected {sorted(names)}.'
     )
   for name in names:
     if left[name].shape != right[name].shape:
       raise ValueError(
-        f'{rung.name}, {rung.configuration}: {name} has shape '
-        f'{left[name].shape}, expected {right[name].shape}.'
+        f'{where}: {name} has shape {left[name].shape}, expected '
+        f'{right[name].shape}.'
       )

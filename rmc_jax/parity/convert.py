@@ -1,13 +1,12 @@
 """Weights of the original Sonnet module as Haiku parameters, and back.
 
 `from_sonnet` and `to_sonnet` translate between the TensorFlow variables of
-`sonnet.RelationalMemory` and the parameters of `rmc_jax.RelationalMemory`. No
-number changes and no array is transposed; only names do, by `name_table`. Every
-variable is used exactly once: one that is missing, unknown or of the wrong
-shape is an error that names it.
+`sonnet.RelationalMemory` and the parameters of `rmc_jax.RelationalMemory`. Only
+names change, by `name_table`; numbers and shapes stay. A variable that is
+missing, unknown or of the wrong shape is an error that names it.
 
-From the command line, on checkpoints (the environment of launch/parity.sh reads
-and writes them):
+On the command line, which reads and writes checkpoints with the environment of
+launch/parity.sh:
 
   python -m rmc_jax.parity.convert to-haiku model.ckpt-100 params.npz
   python -m rmc_jax.parity.convert to-tensorflow params.npz model.ckpt
@@ -24,9 +23,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rmc_jax.parity.checkpoint import flatten
 from rmc_jax.parity.checkpoint import load_params
 from rmc_jax.parity.checkpoint import read_checkpoint
 from rmc_jax.parity.checkpoint import save_params
+from rmc_jax.parity.checkpoint import unflatten
 from rmc_jax.parity.checkpoint import write_checkpoint
 from rmc_jax.parity.names import haiku_paths
 from rmc_jax.parity.names import haiku_structure
@@ -36,18 +37,18 @@ from rmc_jax.parity.names import sonnet_structure
 
 DEFAULT_NAME = 'relational_memory'
 
-# Scalars that TensorFlow 1 optimisers and training loops keep beside weights.
+# Scalars that TensorFlow 1 optimisers and training loops save beside weights.
 _COUNTER = re.compile(r'(beta[12]_power|global_step)(_\d+)?')
 
 
 class Selection(NamedTuple):
-  """A checkpoint sorted into the core's variables and what is left out.
+  """The variables of a checkpoint, sorted.
 
   Attributes:
     scope: the scope of the core, e.g. 'model/relational_memory'.
     core: TensorFlow name -> array, the variables of the core.
     optimizer: names of optimiser slots ('.../w/Adam') and step counters.
-    other: names of all other variables, those of the model around the core.
+    other: names of all other variables, such as those of the readout.
   """
 
   scope: str
@@ -61,24 +62,24 @@ def from_sonnet(
   scope: str | None = None,
   name: str = DEFAULT_NAME,
 ) -> dict[str, dict[str, np.ndarray]]:
-  """Turns the original's variables into parameters for Haiku.
+  """Converts the original's variables to parameters for Haiku.
 
   The number of blocks, the layers of the MLP and whether there are gates follow
   from the names.
 
   Args:
-    variables: TensorFlow name -> array, with or without ':0' at the end, all of
-      them the core's: 'model/relational_memory/linear/w', ... For a whole
+    variables: TensorFlow name -> array, with or without a final ':0'; the
+      core's variables only: 'model/relational_memory/linear/w', ... For a whole
       checkpoint, pass `select_core(variables).core`.
-    scope: the core's scope, e.g. 'model/relational_memory'; found if None.
+    scope: the core's scope, e.g. 'model/relational_memory'; None to find it.
     name: path of the core in the Haiku model, e.g. 'agent/relational_memory'.
 
   Returns:
     Haiku module path -> parameter name -> array, in the given dtypes.
 
   Raises:
-    ValueError: a variable is missing, unknown, given twice or misshaped, or
-      the scope cannot be told; the message says which and what was expected.
+    ValueError: a variable is missing, unknown, given twice or of a wrong shape,
+      or the scope is ambiguous.
   """
   given = _without_output_index(variables)
   if scope is None:
@@ -89,11 +90,9 @@ def from_sonnet(
   table = name_table(sonnet_structure(below))
   _check_names(below, [sonnet for sonnet, _ in table], scope)
   _check_shapes(below, scope)
-  params: dict[str, dict[str, np.ndarray]] = {}
-  for sonnet, haiku in table:
-    module, parameter = f'{name}/{haiku}'.rsplit('/', 1)
-    params.setdefault(module, {})[parameter] = below[sonnet]
-  return params
+  return unflatten(
+    {f'{name}/{haiku}': below[sonnet] for sonnet, haiku in table}
+  )
 
 
 def to_sonnet(
@@ -101,25 +100,21 @@ def to_sonnet(
   scope: str = DEFAULT_NAME,
   name: str | None = None,
 ) -> dict[str, np.ndarray]:
-  """Turns Haiku parameters into the original's variables.
+  """Converts Haiku parameters to the original's variables.
 
   Args:
-    params: Haiku module path -> parameter name -> array, all of them the
-      core's. For a whole model, pass `hk.data_structures.filter(...)` of them.
-    scope: where the core's variables go, e.g. 'model/relational_memory'.
-    name: path of the core in the Haiku model; found if None.
+    params: Haiku module path -> parameter name -> array; the core's parameters
+      only. For a whole model, pass `hk.data_structures.filter(...)` of them.
+    scope: the scope for the core's variables, e.g. 'model/relational_memory'.
+    name: path of the core in the Haiku model; None to find it.
 
   Returns:
-    TensorFlow name -> array, in the order in which the original creates them.
+    TensorFlow name -> array, in the original's order of creation.
 
   Raises:
     ValueError: as for `from_sonnet`.
   """
-  given = {
-    f'{module}/{parameter}': np.asarray(value)
-    for module, parameters in params.items()
-    for parameter, value in parameters.items()
-  }
+  given = flatten(params)
   if name is None:
     name = _only_one(haiku_paths(given), given, 'name=')
   below = _below_scope(given, name, 'pass the parameters of the core alone')
@@ -134,17 +129,17 @@ def to_sonnet(
 def select_core(
   variables: Mapping[str, Any], scope: str | None = None
 ) -> Selection:
-  """Sorts all variables of a checkpoint, so that nothing is left out unsaid.
+  """Sorts all variables of a checkpoint into a `Selection`.
 
   Args:
     variables: TensorFlow name -> array, e.g. from `read_checkpoint`.
-    scope: the core's scope; found if None.
+    scope: the core's scope; None to find it.
 
   Returns:
-    The `Selection`; its `core` is what `from_sonnet` takes.
+    The `Selection`, whose `core` is the argument of `from_sonnet`.
 
   Raises:
-    ValueError: no core, or more than one, is among the variables.
+    ValueError: the variables have no core, or several.
   """
   given = _without_output_index(variables)
   optimizer = [
@@ -165,9 +160,9 @@ def select_core(
 
 
 def _is_slot(name: str, variables: Mapping[str, Any]) -> bool:
-  """Whether a name is another's plus one word: '<variable>/Adam'.
+  """Whether a name is a variable's plus one word: '<variable>/Adam'.
 
-  An optimiser built inside a variable scope puts that scope before the whole.
+  An optimiser built inside a variable scope adds that scope in front.
   """
   owner = name.rsplit('/', 1)[0]
   while owner not in variables:
@@ -180,14 +175,14 @@ def _is_slot(name: str, variables: Mapping[str, Any]) -> bool:
 def _without_output_index(
   variables: Mapping[str, Any],
 ) -> dict[str, np.ndarray]:
-  """Drops the ':0' of tensor names; says which names then coincide."""
+  """Drops the ':0' of tensor names."""
   given = {}
   for name, value in variables.items():
     short = name.removesuffix(':0')
     if short in given:
       raise ValueError(
-        f'The variable {short!r} is given twice: as such and '
-        f'as {short + ":0"!r}.'
+        f'The variable {short!r} is given twice, also as {short + ":0"!r}. '
+        'Remove one.'
       )
     given[short] = np.asarray(value)
   return given
@@ -196,13 +191,12 @@ def _without_output_index(
 def _only_one(found: list[str], names: Iterable[str], argument: str) -> str:
   if not found:
     raise ValueError(
-      'No relational memory (its linears, layer norms and mlp under one scope) '
-      f'is among the names {sorted(names)}.'
+      'No relational memory found: no scope has linears, layer norms and an '
+      f'mlp. Got the names {sorted(names)}.'
     )
   if len(found) > 1:
     raise ValueError(
-      f'There is more than one relational memory: {found}. Choose one with '
-      f'{argument}.'
+      f'Several relational memories found: {found}. Choose one with {argument}.'
     )
   return found[0]
 
@@ -214,11 +208,11 @@ def _is_below(name: str, scope: str) -> bool:
 def _below_scope(
   given: Mapping[str, np.ndarray], scope: str, advice: str
 ) -> dict[str, np.ndarray]:
-  """The same arrays under names without the scope; none may be outside."""
+  """Removes the scope from all names; refuses names outside of it."""
   outside = [name for name in given if not _is_below(name, scope)]
   if outside:
     raise ValueError(
-      f'These are not under {scope!r}: {sorted(outside)}; {advice}.'
+      f'Names must be under {scope!r}. Got: {sorted(outside)}; {advice}.'
     )
   cut = len(scope) + 1 if scope else 0
   return {name[cut:]: value for name, value in given.items()}
@@ -227,14 +221,11 @@ def _below_scope(
 def _check_names(given: Iterable[str], expected: list[str], scope: str) -> None:
   missing = [f'{scope}/{name}' for name in expected if name not in given]
   unknown = [f'{scope}/{name}' for name in given if name not in expected]
-  problems = []
-  if missing:
-    problems.append(f'missing: {missing}')
-  if unknown:
-    problems.append(f'unknown: {unknown}')
+  found = {'missing': missing, 'unknown': unknown}
+  problems = [f'{kind}: {names}' for kind, names in found.items() if names]
   if problems:
     raise ValueError(
-      f'The variables under {scope!r} do not make one relational memory; '
+      f'The variables under {scope!r} are not those of one relational memory; '
       + '; '.join(problems)
     )
 
@@ -249,7 +240,7 @@ def _check_shapes(
   Args:
     variables: TensorFlow name below the scope -> array; complete.
     scope: for the message.
-    spelled: the names to use in the message, where they are not TensorFlow's.
+    spelled: TensorFlow name -> name for the message; None for the same.
   """
   structure = sonnet_structure(variables)
   rows = dict(name_table(structure))
@@ -289,14 +280,14 @@ def _check_shapes(
 
 
 def _width_letter(haiku: str) -> str:
-  """Which size a variable's last axis has: D, F or 2G."""
+  """The size of a variable's last axis: D, F or 2G."""
   if 'qkv' in haiku:
     return 'F'
   return '2G' if '_gates' in haiku else 'D'
 
 
 def main(arguments: list[str] | None = None) -> None:
-  """The command line; see the module's docstring."""
+  """Converts on the command line; see the module's docstring."""
   parser = argparse.ArgumentParser(
     prog='python -m rmc_jax.parity.convert',
     description='Moves a relational memory between a TensorFlow 1 checkpoint '
@@ -329,10 +320,11 @@ def main(arguments: list[str] | None = None) -> None:
     default=DEFAULT_NAME,
     help="the core's scope, as in model/relational_memory",
   )
+  to_haiku.set_defaults(run=_to_haiku)
+  to_tensorflow.set_defaults(run=_to_tensorflow)
   options = parser.parse_args(arguments)
   try:
-    run = _to_haiku if options.command == 'to-haiku' else _to_tensorflow
-    run(options)
+    options.run(options)
   except (FileNotFoundError, ValueError) as error:
     raise SystemExit(str(error)) from error
 
@@ -342,23 +334,21 @@ def _to_haiku(options: argparse.Namespace) -> None:
   selection = select_core(variables, options.scope)
   params = from_sonnet(selection.core, selection.scope, options.name)
   save_params(options.params, params)
-  _say(
+  lines = [
     f'{len(selection.core)} variables under {selection.scope!r} -> '
     f'{options.params}'
-  )
-  for kind in ('optimizer', 'other'):
-    for name in getattr(selection, kind):
-      _say(f'left out ({kind}): {name}')
+  ]
+  lines += [f'left out (optimizer): {name}' for name in selection.optimizer]
+  lines += [f'left out (other): {name}' for name in selection.other]
+  sys.stdout.write('\n'.join(lines) + '\n')
 
 
 def _to_tensorflow(options: argparse.Namespace) -> None:
   variables = to_sonnet(load_params(options.params), options.scope)
   path = write_checkpoint(options.checkpoint, variables, python=options.python)
-  _say(f'{len(variables)} variables under {options.scope!r} -> {path}')
-
-
-def _say(line: str) -> None:
-  sys.stdout.write(line + '\n')
+  sys.stdout.write(
+    f'{len(variables)} variables under {options.scope!r} -> {path}\n'
+  )
 
 
 if __name__ == '__main__':

@@ -1,9 +1,9 @@
-"""Golden files: results of the original, stored, for a check without it.
+"""Golden files: stored results of the original, for checks without it.
 
-  python -m rmc_jax.parity.goldens            says what would be written
+  python -m rmc_jax.parity.goldens            lists what it would write
   python -m rmc_jax.parity.goldens --write    writes the files that are missing
 
-Weights and inputs are not stored: a closed formula makes them anew, the same on
+Weights and inputs are not stored: a closed formula gives the same numbers on
 every machine and in every library. goldens/README.md says when a file may be
 replaced.
 """
@@ -21,37 +21,37 @@ from typing import Any
 import numpy as np
 
 from rmc_jax.parity import cases
-from rmc_jax.parity import live
 from rmc_jax.parity import ours
 from rmc_jax.parity import reference
-from rmc_jax.parity.cases import Rung
+from rmc_jax.parity.cases import Case
 from rmc_jax.parity.cases import Size
-from rmc_jax.parity.compare import Gap
-from rmc_jax.parity.compare import gap
-from rmc_jax.parity.reference import Case
+from rmc_jax.parity.compare import compare
+from rmc_jax.parity.compare import Comparison
+from rmc_jax.parity.reference import Computation
+from rmc_jax.parity.reference import PRECISIONS
 from rmc_jax.parity.reference import Reference
 
 FOLDER = pathlib.Path(__file__).with_name('goldens')
 
 
-def check(names: Iterable[str] | None = None) -> Iterator[Gap]:
-  """Our gap on every rung of the named goldens, or of all.
+def check(names: Iterable[str] | None = None) -> Iterator[Comparison]:
+  """Compares our results with the named goldens, or with all.
 
   Raises:
-    FileNotFoundError: a golden is registered and not there.
+    FileNotFoundError: a registered golden does not exist.
     ValueError: a golden was made from other weights or inputs.
   """
   known = registry()
   for name in known if names is None else names:
-    case = known[name][0].case
-    theirs, _ = load(name, case)
-    computed = [ours.compute(case, dtype) for dtype in live.PRECISIONS]
-    for rung in known[name]:
-      yield gap(rung, *computed, *theirs)
+    computation = known[name][0].computation
+    theirs, _ = load(name, computation)
+    computed = ours.compute_in_both_precisions(computation)
+    for case in known[name]:
+      yield compare(case, computed, theirs)
 
 
-def registry() -> dict[str, list[Rung]]:
-  """Name of the file -> the rungs on the one case that it holds."""
+def registry() -> dict[str, list[Case]]:
+  """Name of the file -> the cases of the one computation that it holds."""
   unit = {
     'mem_slots': 3,
     'head_size': 5,
@@ -85,29 +85,29 @@ def registry() -> dict[str, list[Rung]]:
   few = Size(batch=2, steps=1, features=3)
 
   def unroll(names, *configuration, **options):
-    return cases.unroll_rungs(names, formula(), *configuration, **options)
+    return cases.unroll_cases(names, formula(), *configuration, **options)
 
-  # Gradients and training in one of them each: they take most of the time.
+  # Gradients and training occur once each: they take most of the time.
   return {
-    'layer_norm': [cases.layer_norm_rung(formula(), 5, 13)],
+    'layer_norm': [cases.layer_norm_case(formula(), 5, 13)],
     'unit_gates': unroll(['steps', 'gradients'], unit, flat),
     'memory_gates_matrix': unroll(['steps'], memory, matrix),
     'no_gates': unroll(['steps'], ungated, flat),
     'qkv_query_scale': unroll(['steps'], old, flat, query_scale='qkv'),
-    'dataset': [cases.dataset_rung(formula(), 5, 3)],
-    'adam': cases.train_rungs(
+    'dataset': [cases.dataset_case(formula(), 5, 3)],
+    'adam': cases.train_cases(
       ['losses', 'weights'], formula(), small, few, 10, epsilon=1e-5
     ),
   }
 
 
 def formula() -> cases.Fill:
-  """Fills arrays one after another, with no random generator.
+  """Returns a function that fills arrays without a random generator.
 
-  Entry number n of all arrays together is a hash of n, the finaliser of
-  Steele et al. 2014, "Fast splittable pseudorandom number generators", figure
-  16, spread over [-sqrt(3), sqrt(3)): variance 1, as the random numbers of the
-  live ladder. Integers and one division: the same numbers everywhere.
+  Entry n, counted over all arrays, is a hash of n (the finaliser of Steele et
+  al. 2014, "Fast splittable pseudorandom number generators", figure 16) spread
+  over [-sqrt(3), sqrt(3)), which has variance 1. It takes integers and one
+  division, so the numbers are the same everywhere.
   """
   used = 0
 
@@ -127,50 +127,49 @@ def formula() -> cases.Fill:
 
 
 def load(
-  name: str, case: Case
-) -> tuple[tuple[dict[str, np.ndarray], ...], dict[str, Any]]:
+  name: str, computation: Computation
+) -> tuple[list[dict[str, np.ndarray]], dict[str, Any]]:
   """((float32 results, float64 results), versions of the original)."""
   path = FOLDER / f'{name}.npz'
   if not path.exists():
     raise FileNotFoundError(
-      f'The golden {path} is registered but not there; make it with python -m '
+      f'The registered golden {path} does not exist; make it with python -m '
       'rmc_jax.parity.goldens --write.'
     )
   with np.load(path) as file:
     stored = dict(file)
-  if str(stored.pop('made_from')) != digest(case):
+  if str(stored.pop('made_from')) != digest(computation):
     raise ValueError(
       f'The golden {path} was made from other weights, inputs or settings than '
       'the registry has now. Undo that change, or see goldens/README.md.'
     )
   about = json.loads(str(stored.pop('about')))
-  results = tuple(
+  results = [
     {
       key.removesuffix(f'@{dtype}'): value
       for key, value in stored.items()
       if key.endswith(f'@{dtype}')
     }
-    for dtype in live.PRECISIONS
-  )
+    for dtype in PRECISIONS
+  ]
   return results, about
 
 
 def references() -> list[dict[str, Any]]:
-  """The different originals that made the goldens."""
+  """The distinct originals that made the goldens."""
   found = []
-  for name, rungs in registry().items():
-    _, about = load(name, rungs[0].case)
+  for name, chosen in registry().items():
+    _, about = load(name, chosen[0].computation)
     if about not in found:
       found.append(about)
   return found
 
 
-def digest(case: Case) -> str:
+def digest(computation: Computation) -> str:
   """A fingerprint of everything that both sides are given."""
-  sha = hashlib.sha256(
-    json.dumps([case.kind, case.settings], sort_keys=True).encode()
-  )
-  for name, value in sorted(case.arrays.items()):
+  _, kind, settings, arrays = computation
+  sha = hashlib.sha256(json.dumps([kind, settings], sort_keys=True).encode())
+  for name, value in sorted(arrays.items()):
     sha.update(f'{name} {value.dtype} {value.shape} '.encode())
     sha.update(np.ascontiguousarray(value).tobytes())
   return sha.hexdigest()
@@ -178,31 +177,31 @@ def digest(case: Case) -> str:
 
 def make(name: str, original: Reference) -> int:
   """Runs the original and writes one golden; returns its size in bytes."""
-  case = registry()[name][0].case
-  asked = [live.in_dtype(case, dtype) for dtype in live.PRECISIONS]
-  answers = original.run(asked)
+  computation = registry()[name][0].computation
+  (results,) = original.run_in_both_precisions([computation]).values()
   arrays: dict[str, Any] = {
     f'{key}@{dtype}': value
-    for dtype, answer in zip(live.PRECISIONS, answers.values(), strict=True)
-    for key, value in answer.items()
+    for dtype, result in zip(PRECISIONS, results, strict=True)
+    for key, value in result.items()
   }
   path = FOLDER / f'{name}.npz'
+  about = json.dumps(original.about)
   with open(path, 'wb') as file:
     np.savez_compressed(
-      file, made_from=digest(case), about=json.dumps(original.about), **arrays
+      file, made_from=digest(computation), about=about, **arrays
     )
   return path.stat().st_size
 
 
 def main(arguments: list[str] | None = None) -> int:
-  """The generator; dry by default. Returns the exit code."""
+  """Writes goldens, by default as a dry run; returns the exit code."""
   parser = argparse.ArgumentParser(
     prog='python -m rmc_jax.parity.goldens',
     description='Makes golden files with the original. Without --write, only '
-    'says what it would do.',
+    'lists what it would do.',
   )
   parser.add_argument('names', nargs='*', help='which goldens (default: all)')
-  parser.add_argument('--write', action='store_true', help='do it')
+  parser.add_argument('--write', action='store_true', help='write the files')
   parser.add_argument(
     '--overwrite',
     action='store_true',
@@ -213,23 +212,20 @@ def main(arguments: list[str] | None = None) -> int:
   known = registry()
   unknown = sorted(set(options.names) - set(known))
   if unknown:
-    parser.error(f'no such golden: {unknown}; there are {sorted(known)}')
+    parser.error(f'unknown goldens: {unknown}; expected any of {sorted(known)}')
   for name in options.names or known:
     exists = (FOLDER / f'{name}.npz').exists()
     if exists and not options.overwrite:
-      _say(f'{name}: exists, kept')
+      outcome = 'exists, kept'
     elif not options.write:
-      _say(f'{name}: would be {"replaced" if exists else "made"}')
+      outcome = f'would be {"replaced" if exists else "made"}'
     else:
-      old = known[name][0].case.settings.get('query_scale') == 'qkv'
+      settings = known[name][0].computation.settings
+      old = settings.get('query_scale') == 'qkv'
       find = reference.find_1_26 if old else reference.find
-      size = make(name, find(options.python))
-      _say(f'{name}: written, {size} bytes')
+      outcome = f'written, {make(name, find(options.python))} bytes'
+    sys.stdout.write(f'{name}: {outcome}\n')
   return 0
-
-
-def _say(line: str) -> None:
-  sys.stdout.write(line + '\n')
 
 
 if __name__ == '__main__':

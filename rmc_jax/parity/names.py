@@ -1,8 +1,8 @@
-"""What the original and we call the same variable, and what names tell.
+"""The names of each variable in TensorFlow and in Haiku.
 
-TensorFlow numbers the layers of a kind as they come, so a name there depends
-on everything made before it; ours say what a layer is for. Names are those
-below the core itself, without the scope or module path in front.
+TensorFlow numbers layers of a kind in order of creation, so a name there
+depends on every layer before it; our names say what a layer is for. Names here
+are relative to the core, without its scope or module path.
 """
 
 import collections
@@ -23,12 +23,12 @@ _HAIKU_NAME = re.compile(
 
 
 class Structure(NamedTuple):
-  """What decides which variables there are.
+  """The properties of a core that determine its variables.
 
   Attributes:
-    num_blocks: blocks of attention.
-    mlp_layers: layers of the MLP they share.
-    gated: whether there are gates.
+    num_blocks: attention blocks.
+    mlp_layers: layers of the MLP that the blocks share.
+    gated: whether the core has gates.
   """
 
   num_blocks: int
@@ -66,7 +66,7 @@ def name_table(structure: Structure) -> list[tuple[str, str]]:
 
 
 def sonnet_structure(names: Iterable[str]) -> Structure:
-  """The core that has these TensorFlow names, also if some are missing."""
+  """Infers the structure from TensorFlow names, even if some are missing."""
   names = list(names)
   num_blocks = -(-_count(names, r'layer_norm(?:_(\d+))?/') // 3)
   linears = _count(names, r'linear(?:_(\d+))?/')
@@ -75,7 +75,7 @@ def sonnet_structure(names: Iterable[str]) -> Structure:
 
 
 def haiku_structure(names: Iterable[str]) -> Structure:
-  """The core that has these Haiku names, also if some are missing."""
+  """Infers the structure from Haiku names, even if some are missing."""
   names = list(names)
   return Structure(
     _count(names, r'attention_(\d+)/'),
@@ -85,13 +85,13 @@ def haiku_structure(names: Iterable[str]) -> Structure:
 
 
 def sonnet_scopes(names: Iterable[str]) -> list[str]:
-  """Where there are linears, layer norms and an MLP side by side."""
+  """The scopes that contain linears, layer norms and an MLP."""
   found = _kinds(names, _SONNET_NAME)
   return sorted(s for s in found if found[s] >= {'linear', 'layer', 'mlp'})
 
 
 def haiku_paths(names: Iterable[str]) -> list[str]:
-  """Where there are attention and an MLP side by side."""
+  """The module paths that contain attention and an MLP."""
   found = _kinds(names, _HAIKU_NAME)
   return sorted(path for path in found if found[path] >= {'attention', 'mlp'})
 
@@ -99,26 +99,26 @@ def haiku_paths(names: Iterable[str]) -> list[str]:
 def _kinds(
   names: Iterable[str], pattern: re.Pattern[str]
 ) -> dict[str, set[str]]:
-  """Scope -> first words of the core's names that are found below it."""
+  """Scope -> first words of the core's names found below it."""
   kinds = collections.defaultdict(set)
   for name in names:
     parts = name.split('/')
     for start in range(len(parts)):
       rest = '/'.join(parts[start:])
-      if pattern.fullmatch(rest):  # the longest that is one
+      if pattern.fullmatch(rest):  # the longest match
         kinds['/'.join(parts[:start])].add(re.split('[_/]', rest)[0])
         break
   return kinds
 
 
 def _count(names: list[str], pattern: str) -> int:
-  """One more than the largest number in names of this kind; 0 for none."""
+  """One more than the largest number in matching names; 0 for none."""
   matches = [re.match(pattern, name) for name in names]
   return max((int(m.group(1) or 0) + 1 for m in matches if m), default=0)
 
 
 def _numbered(kind: str) -> Iterator[str]:
-  """'linear', 'linear_1', 'linear_2', ..., as TensorFlow counts."""
+  """Yields 'linear', 'linear_1', 'linear_2', ..., as TensorFlow counts."""
   return itertools.chain(
     [kind], (f'{kind}_{number}' for number in itertools.count(1))
   )

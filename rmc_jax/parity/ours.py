@@ -1,4 +1,4 @@
-"""Our side of the ladder: what rmc_jax makes of a case."""
+"""Runs the computations of the parity suite with rmc_jax."""
 
 from typing import Any
 
@@ -14,56 +14,63 @@ from rmc_jax.cores.layers import Linear
 from rmc_jax.parity.adam import tensorflow_adam
 from rmc_jax.parity.convert import from_sonnet
 from rmc_jax.parity.convert import to_sonnet
-from rmc_jax.parity.reference import Case
+from rmc_jax.parity.reference import below
+from rmc_jax.parity.reference import Computation
+from rmc_jax.parity.reference import PRECISIONS
 from rmc_jax.tasks import nth_farthest
 from rmc_jax.unroll import unroll
 
 Arrays = dict[str, Any]
 
 
-def compute(case: Case, dtype: Any) -> dict[str, np.ndarray]:
-  """Runs a case in float32 or float64; results are named as the original's.
+def compute(computation: Computation, dtype: Any) -> dict[str, np.ndarray]:
+  """Runs a computation in float32 or float64; results as the original's.
 
   Raises:
-    TypeError: a result came out in another dtype.
+    TypeError: a result has another dtype.
   """
   dtype = np.dtype(dtype)
   with jax.enable_x64(dtype == np.float64):
-    given = {name: value.astype(dtype) for name, value in case.arrays.items()}
-    results = _KINDS[case.kind](case.settings, given)
+    given = {
+      name: value.astype(dtype) for name, value in computation.arrays.items()
+    }
+    results = _KINDS[computation.kind](computation.settings, given)
     results = {name: np.asarray(value) for name, value in results.items()}
   for name, value in results.items():
-    if case.arrays and value.dtype != dtype:
+    if computation.arrays and value.dtype != dtype:
       raise TypeError(f'{name} is {value.dtype}, expected {dtype}.')
   return results
 
 
+def compute_in_both_precisions(
+  computation: Computation,
+) -> list[dict[str, np.ndarray]]:
+  """The results of a computation in each of `PRECISIONS`."""
+  return [compute(computation, dtype) for dtype in PRECISIONS]
+
+
 def _linear(settings: dict[str, Any], given: Arrays) -> Arrays:
   layer = _function(lambda x: Linear(settings['size'], name='linear')(x))
-  params = {
-    'linear': {'w': given['weights/linear/w'], 'b': given['weights/linear/b']}
-  }
+  params = {'linear': below('weights/linear/', given)}
   return {'outputs': _jit(layer)(params, given['inputs'])}
 
 
 def _layer_norm(settings: dict[str, Any], given: Arrays) -> Arrays:
   del settings
   layer = _function(lambda x: LayerNorm(name='layer_norm')(x))
+  weights = below('weights/layer_norm/', given)
   params = {
-    'layer_norm': {
-      'scale': given['weights/layer_norm/gamma'],
-      'offset': given['weights/layer_norm/beta'],
-    }
+    'layer_norm': {'scale': weights['gamma'], 'offset': weights['beta']}
   }
   return {'outputs': _jit(layer)(params, given['inputs'])}
 
 
 def _unroll(settings: dict[str, Any], given: Arrays) -> Arrays:
   apply = _function(_step if len(given['inputs']) == 1 else _steps)
-  params = from_sonnet(_below('weights/', given))
+  params = from_sonnet(below('weights/', given))
   arguments = _core_arguments(settings)
   matrix = settings['treat_input_as_matrix']
-  cotangents = _below('cotangents/', given)
+  cotangents = below('cotangents/', given)
 
   def run(params, inputs, state):
     results = apply(params, arguments, inputs, state, matrix)
@@ -107,7 +114,7 @@ def _train(settings: dict[str, Any], given: Arrays) -> Arrays:
     (params, _), losses = jax.lax.scan(update, carry, batches)
     return params, losses
 
-  params = from_sonnet(_below('weights/', given))
+  params = from_sonnet(below('weights/', given))
   params, losses = _jit(run)(params, (given['inputs'], given['targets']))
   weights = {f'weights/{n}': value for n, value in to_sonnet(params).items()}
   return {'losses': losses, **weights}
@@ -134,11 +141,9 @@ def _fresh_weights(settings: dict[str, Any], given: Arrays) -> Arrays:
   for index, (name, weight) in enumerate(weights.items()):
     unit = weight.shape[0] ** -0.5 if weight.ndim == 2 else 1.0
     label = f'{index} {name} {weight.shape}'
-    results[f'{label} spread'] = (weight.std() / unit).astype(weight.dtype)
-    results[f'{label} largest'] = (abs(weight).max() / unit).astype(
-      weight.dtype
-    )
-  return results
+    results[f'{label} spread'] = weight.std() / unit
+    results[f'{label} largest'] = abs(weight).max() / unit
+  return {name: x.astype(given['state'].dtype) for name, x in results.items()}
 
 
 def _refused(settings: dict[str, Any], given: Arrays) -> Arrays:
@@ -160,7 +165,7 @@ def _nth_farthest(settings: dict[str, Any], given: Arrays) -> Arrays:
     m=given['m'].astype(int),
   )
   inputs = jax.vmap(nth_farthest.encode)(questions)
-  # Ours is (x; label; n; m) as in the paper, theirs (x; label; m; n).
+  # Ours is (x; label; n; m), as in the paper; theirs is (x; label; m; n).
   width, objects = inputs.shape[-1], order.shape[1]
   rest, n, m = jnp.split(
     inputs, [width - 2 * objects, width - objects], axis=-1
@@ -187,7 +192,7 @@ _KINDS = {
 def _step(
   arguments: dict[str, Any], inputs: Any, state: Any, matrix: bool
 ) -> Arrays:
-  """The core called once, as anyone calls it; beside it the step's trace."""
+  """One call of the core, and separately the trace of that step."""
   core = RelationalMemory(**arguments)
   outputs, next_state = core(inputs[0], state, treat_input_as_matrix=matrix)
   projected = core.project(inputs[0], matrix)
@@ -199,7 +204,7 @@ def _step(
 def _steps(
   arguments: dict[str, Any], inputs: Any, state: Any, matrix: bool
 ) -> Arrays:
-  """`rmc_jax.unroll` as anyone calls it; beside it the trace of an unroll."""
+  """One `rmc_jax.unroll`, and separately the trace of an unroll."""
   core = RelationalMemory(**arguments)
   outputs, final = unroll(core, inputs, state, treat_input_as_matrix=matrix)
   (_, trace), _ = unroll(
@@ -223,24 +228,16 @@ def _core_arguments(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _jit(f: Any) -> Any:
-  """`jax.jit`; in float64, where only the mathematics counts, less optimised.
+  """`jax.jit`, less optimised in float64 to halve the time to compile.
 
-  That halves the time to compile. In float32 nothing is changed: the numbers
-  are those that a user gets.
+  Float64 checks the mathematics only. The float32 numbers are those that users
+  get.
   """
-  wide = jnp.result_type(float) == np.float64
-  options = {'xla_backend_optimization_level': 0} if wide else None
+  is_double = jnp.result_type(float) == np.float64
+  options = {'xla_backend_optimization_level': 0} if is_double else None
   return jax.jit(f, compiler_options=options)
 
 
 def _function(f: Any) -> Any:
-  """(params, *args) -> results, of a function that uses Haiku modules."""
+  """Transforms a function that uses Haiku modules to (params, *args)."""
   return hk.without_apply_rng(hk.transform(f)).apply
-
-
-def _below(prefix: str, arrays: Arrays) -> Arrays:
-  return {
-    name.removeprefix(prefix): value
-    for name, value in arrays.items()
-    if name.startswith(prefix)
-  }

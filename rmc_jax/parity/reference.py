@@ -1,5 +1,6 @@
-"""Where the original lives on this machine, and a call to it."""
+"""The original: its environment on this machine, and calls to it."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import json
@@ -14,15 +15,18 @@ import numpy as np
 
 RUNNER = pathlib.Path(__file__).with_name('reference_runner.py')
 CHECKOUT = pathlib.Path(__file__).parents[2]
+PRECISIONS = ('float32', 'float64')
+
+Results = Mapping[str, np.ndarray]
 
 
-class Case(NamedTuple):
-  """One thing to compute, by the original and by us.
+class Computation(NamedTuple):
+  """Something that both the original and rmc_jax compute.
 
   Attributes:
-    name: unique among the cases of a call.
-    kind: one of the kinds that reference_runner.py lists.
-    settings: the kind's settings; must go through JSON.
+    name: unique among the computations of one call.
+    kind: one of the `KINDS` of reference_runner.py.
+    settings: arguments of that kind; must survive JSON.
     arrays: inputs, `weights/<TensorFlow name>` and so on.
   """
 
@@ -31,6 +35,11 @@ class Case(NamedTuple):
   settings: dict[str, Any]
   arrays: dict[str, np.ndarray]
 
+  def in_precision(self, dtype: str) -> 'Computation':
+    """The same computation with its arrays in `dtype`, as 'name@dtype'."""
+    arrays = {name: value.astype(dtype) for name, value in self.arrays.items()}
+    return self._replace(name=f'{self.name}@{dtype}', arrays=arrays)
+
 
 @dataclasses.dataclass
 class Reference:
@@ -38,7 +47,7 @@ class Reference:
 
   Attributes:
     python: the interpreter.
-    sonnet_path: folder with another dm-sonnet than the installed one, or None.
+    sonnet_path: folder of a dm-sonnet to use in place of the installed one.
     about: versions of python, tensorflow and sonnet, and whether dm-sonnet was
       shimmed to run on them; empty before the first `run`.
   """
@@ -47,18 +56,27 @@ class Reference:
   sonnet_path: pathlib.Path | None = None
   about: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-  def run(self, cases: Sequence[Case]) -> dict[str, dict[str, np.ndarray]]:
-    """Runs the cases in order, in one process; case -> result -> array.
+  def run(
+    self, computations: Sequence[Computation]
+  ) -> dict[str, dict[str, np.ndarray]]:
+    """Runs computations in order, in one process.
+
+    Args:
+      computations: with distinct names.
+
+    Returns:
+      Name of a computation -> name of a result -> array.
 
     Raises:
-      RuntimeError: the original failed; the message has what it wrote.
+      RuntimeError: the original failed; the message has its error output.
     """
-    names = [case.name for case in cases]
+    names = [computation.name for computation in computations]
     if len(set(names)) != len(names):
-      raise ValueError(f'Cases must have different names. Got: {names}.')
-    with tempfile.TemporaryDirectory() as folder:
-      self._write_request(pathlib.Path(folder), cases)
-      # -I keeps the runner apart from our packages and the user's settings.
+      raise ValueError(f'Computations must have distinct names. Got: {names}.')
+    with tempfile.TemporaryDirectory() as name:
+      folder = pathlib.Path(name)
+      self._write_request(folder, computations)
+      # -I isolates the runner from our packages and the user's settings.
       done = subprocess.run(
         [self.python, '-I', RUNNER, folder],
         capture_output=True,
@@ -69,34 +87,49 @@ class Reference:
         raise RuntimeError(
           f'The original failed in {self.python}:\n{done.stderr[-4000:]}'
         )
-      about = pathlib.Path(folder, 'response.json').read_text()
-      self.about = json.loads(about)
-      with np.load(pathlib.Path(folder, 'response.npz')) as file:
+      self.about = json.loads((folder / 'response.json').read_text())
+      with np.load(folder / 'response.npz') as file:
         arrays = dict(file)
+    return {name: below(f'{name}/', arrays) for name in names}
+
+  def run_in_both_precisions(
+    self, computations: Sequence[Computation]
+  ) -> dict[str, list[dict[str, np.ndarray]]]:
+    """Name of a computation -> its results in each of `PRECISIONS`."""
+    results = self.run(
+      [c.in_precision(dtype) for c in computations for dtype in PRECISIONS]
+    )
     return {
-      name: {
-        key.removeprefix(f'{name}/'): value
-        for key, value in arrays.items()
-        if key.startswith(f'{name}/')
-      }
-      for name in names
+      c.name: [results[f'{c.name}@{dtype}'] for dtype in PRECISIONS]
+      for c in computations
     }
 
-  def _write_request(self, folder: pathlib.Path, cases: Sequence[Case]) -> None:
+  def _write_request(
+    self, folder: pathlib.Path, computations: Sequence[Computation]
+  ) -> None:
     request = {
       'sonnet_path': str(self.sonnet_path) if self.sonnet_path else None,
-      'cases': [
-        {**case.settings, 'name': case.name, 'kind': case.kind}
-        for case in cases
+      'computations': [
+        {'name': c.name, 'kind': c.kind, 'settings': c.settings}
+        for c in computations
       ],
     }
     (folder / 'request.json').write_text(json.dumps(request))
     arrays: dict[str, Any] = {
-      f'{case.name}/{key}': value
-      for case in cases
-      for key, value in case.arrays.items()
+      f'{c.name}/{key}': value
+      for c in computations
+      for key, value in c.arrays.items()
     }
     np.savez(folder / 'request.npz', **arrays)
+
+
+def below(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+  """The arrays whose names start with `prefix`, under the rest of the names."""
+  return {
+    name.removeprefix(prefix): value
+    for name, value in arrays.items()
+    if name.startswith(prefix)
+  }
 
 
 def home() -> pathlib.Path:
@@ -105,18 +138,18 @@ def home() -> pathlib.Path:
 
 
 def find(python: str | os.PathLike | None = None) -> Reference:
-  """The original as of dm-sonnet 1.36.
+  """Finds the original of dm-sonnet 1.36.
 
   Args:
     python: an interpreter that has it; None for the one under `home()`.
 
   Raises:
-    FileNotFoundError: it is not there.
+    FileNotFoundError: it is not installed.
   """
   path = pathlib.Path(python) if python else home() / 'reference/bin/python'
   if not path.exists():
     raise FileNotFoundError(
-      f'The original is not installed: there is no {path}. Run '
+      f'The original is not installed: {path} does not exist. Run '
       'launch/parity.sh first; it makes an environment with TensorFlow and '
       'dm-sonnet.'
     )
@@ -124,16 +157,16 @@ def find(python: str | os.PathLike | None = None) -> Reference:
 
 
 def find_1_26(python: str | os.PathLike | None = None) -> Reference:
-  """The original as of dm-sonnet 1.26, which scaled queries differently.
+  """Finds the original of dm-sonnet 1.26, which scales queries differently.
 
   Raises:
-    FileNotFoundError: it is not there.
+    FileNotFoundError: it is not installed.
   """
-  reference = find(python)
   path = home() / 'sonnet-1.26'
+  reference = find(python)
   if not path.exists():
     raise FileNotFoundError(
-      f'dm-sonnet 1.26 is not installed: there is no {path}. Run '
+      f'dm-sonnet 1.26 is not installed: {path} does not exist. Run '
       'launch/parity.sh first.'
     )
   return dataclasses.replace(reference, sonnet_path=path)

@@ -1,20 +1,20 @@
-"""The original running: the authors' Sonnet module on TensorFlow.
+"""Runs the original: the authors' Sonnet module on TensorFlow.
 
-A program of its own. It is started by path in the Python of another virtual
-environment, imports nothing of rmc_jax, and works unchanged on Python 3.7
-with TensorFlow 1.15 and, through the shims at the end of this file, on a
-current Python with TensorFlow 2:
+A stand-alone program for the Python of another virtual environment. It imports
+nothing of rmc_jax and works unchanged on Python 3.7 with TensorFlow 1.15 and,
+through the shims at the end of this file, on a current Python with TensorFlow
+2:
 
   python -I reference_runner.py FOLDER
 
-FOLDER/request.json   {"sonnet_path": folder or null, "cases": [case, ...]}
-FOLDER/request.npz    the arrays of case c under the names "c/<array>"
+FOLDER/request.json   {"sonnet_path": folder or null, "computations": [...]}
+FOLDER/request.npz    the arrays of computation c under the names "c/<array>"
 FOLDER/response.json  {"python": version, "tensorflow": ..., ...}
-FOLDER/response.npz   the results of case c under the names "c/<array>"
+FOLDER/response.npz   the results of computation c under the names "c/<array>"
 
-A case is a dict with a `name`, a `kind` (see KINDS) and the kind's settings.
-The dtype of its arrays is the dtype it runs in. One start serves many cases,
-because importing TensorFlow takes longer than running most of them.
+A computation is {"name": ..., "kind": a key of KINDS, "settings": {...}}. It
+runs in the dtype of its arrays. One start serves many computations, because
+importing TensorFlow takes longer than most of them.
 """
 # pyright: reportMissingImports=false, reportMissingModuleSource=false
 # pyright: reportAttributeAccessIssue=false
@@ -31,30 +31,31 @@ import types
 
 import numpy as np
 
-# Both must be set before TensorFlow is imported: it is talkative, and the
-# protos of dm-sonnet are older than the C++ parser of TensorFlow 2.
+# Both must be set before TensorFlow is imported: it logs a lot, and the protos
+# of dm-sonnet are older than the C++ parser of TensorFlow 2.
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 if sys.version_info >= (3, 8):
   os.environ.setdefault('PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION', 'python')
 
 
 def main(folder):
-  """Answers the request in a folder."""
+  """Runs the computations of the request in a folder."""
   with open(os.path.join(folder, 'request.json')) as file:
     request = json.load(file)
   arrays = dict(np.load(os.path.join(folder, 'request.npz')))
   original = load_original(request['sonnet_path'])
 
   results = {}
-  for case in request['cases']:
-    name = case['name']
-    given = _below(name + '/', arrays)
+  for computation in request['computations']:
+    name = computation['name']
+    run = KINDS[computation['kind']]
     try:
-      graph = original.tf.Graph()
-      with graph.as_default():
-        result = KINDS[case['kind']](original, case, given)
+      with original.tf.Graph().as_default():
+        result = run(
+          original, computation['settings'], _below(name + '/', arrays)
+        )
     except Exception:
-      sys.stderr.write(f'In case {name!r}: {case}\n')
+      sys.stderr.write(f'In computation {computation}\n')
       raise
     results.update((name + '/' + key, value) for key, value in result.items())
 
@@ -63,22 +64,22 @@ def main(folder):
     json.dump(original.about, file)
 
 
-# ------------------------------------------------------------------ the kinds
-# Each takes (original, case, arrays) and returns arrays.
+# ---------------------------------------------------------------------- kinds
+# Each takes (original, settings, arrays) and returns arrays.
 
 
-def run_linear(original, case, given):
+def run_linear(original, settings, given):
   """y = x w + b, on the rows of `inputs` [R, in]."""
-  return _apply(original, original.Linear(case['size']), given)
+  return _apply(original, original.Linear(settings['size']), given)
 
 
-def run_layer_norm(original, case, given):
+def run_layer_norm(original, settings, given):
   """Layer norm over the last axis of `inputs` [R, features]."""
-  del case
+  del settings
   return _apply(original, original.LayerNorm(), given)
 
 
-def run_unroll(original, case, given):
+def run_unroll(original, settings, given):
   """T steps with carried state, and gradients where cotangents are given.
 
   `inputs` [T, B, ...] and `state` [B, N, D] give `outputs` [T, B, N*D], the
@@ -87,16 +88,16 @@ def run_unroll(original, case, given):
   With `cotangents/outputs` and `cotangents/state` also the gradients of
   sum(outputs * c_outputs) + sum(state * c_state) with respect to every
   variable, the inputs and the initial state. Weights come from the arrays
-  `weights/...`, or from a checkpoint on disk if the case names one.
+  `weights/...`, or from the checkpoint on disk that the settings name.
   """
   tf = original.tf
-  core = _core(original, case)
+  core = _core(original, settings)
   inputs = tf.placeholder(given['inputs'].dtype, given['inputs'].shape)
   initial = tf.placeholder(given['state'].dtype, given['state'].shape)
-  outputs, state, gates = _steps(original, core, inputs, initial, case)
+  outputs, state, gates = _steps(original, core, inputs, initial, settings)
 
   fetches = {'outputs': outputs, 'state': state}
-  fetches['attention'] = _attention(original, outputs.graph, initial, case)
+  fetches['attention'] = _attention(original, outputs.graph, initial, settings)
   fetches.update(gates)
   cotangents = _below('cotangents/', given)
   if cotangents:
@@ -113,32 +114,33 @@ def run_unroll(original, case, given):
       fetches['gradients/' + name] = gradient
 
   with _session(original) as session:
-    if 'checkpoint' in case:
+    if 'checkpoint' in settings:
       saver = tf.train.Saver(core.get_variables())
-      saver.restore(session, case['checkpoint'])
+      saver.restore(session, settings['checkpoint'])
     else:
       _load_weights(original, session, given)
     feed = {inputs: given['inputs'], initial: given['state']}
     return session.run(fetches, feed)
 
 
-def run_train(original, case, given):
+def run_train(original, settings, given):
   """Adam on the mean squared error, one update for each batch given.
 
   `inputs` [S, T, B, ...], `targets` [S, T, B, N*D] and `state` [B, N, D] give
-  the `losses` [S] before each update and the final `weights/...`. If the case
-  names a `checkpoint`, everything is saved there, Adam's slots included.
+  the `losses` [S] before each update and the final `weights/...`. If the
+  settings name a `checkpoint`, all variables, Adam's slots included, are saved
+  there.
   """
   tf = original.tf
-  core = _core(original, case)
+  core = _core(original, settings)
   inputs = tf.placeholder(given['inputs'].dtype, given['inputs'].shape[1:])
   targets = tf.placeholder(given['targets'].dtype, given['targets'].shape[1:])
   initial = tf.constant(given['state'])
-  outputs, _, _ = _steps(original, core, inputs, initial, case)
+  outputs, _, _ = _steps(original, core, inputs, initial, settings)
   loss = tf.reduce_mean(tf.square(outputs - targets))
   step = tf.train.get_or_create_global_step()
   optimizer = tf.train.AdamOptimizer(
-    case['learning_rate'], epsilon=case['epsilon']
+    settings['learning_rate'], epsilon=settings['epsilon']
   )
   update = optimizer.minimize(loss, global_step=step)
 
@@ -149,8 +151,8 @@ def run_train(original, case, given):
     for batch, target in zip(given['inputs'], given['targets']):
       feed = {inputs: batch, targets: target}
       losses.append(session.run([loss, update], feed)[0])
-    if 'checkpoint' in case:
-      tf.train.Saver().save(session, case['checkpoint'])
+    if 'checkpoint' in settings:
+      tf.train.Saver().save(session, settings['checkpoint'])
     variables = core.get_variables()
     names = ['weights/' + variable.op.name for variable in variables]
     result = dict(zip(names, session.run(list(variables))))
@@ -158,24 +160,24 @@ def run_train(original, case, given):
   return result
 
 
-def run_initial_state(original, case, given):
-  """The `state` [B, N, D] that the original starts from."""
+def run_initial_state(original, settings, given):
+  """The initial `state` [B, N, D]."""
   del given
-  core = _core(original, case)
+  core = _core(original, settings)
   with _session(original) as session:
-    return {'state': session.run(core.initial_state(case['batch_size']))}
+    return {'state': session.run(core.initial_state(settings['batch_size']))}
 
 
-def run_fresh_weights(original, case, given):
-  """Every variable in order, with the spread that its initialiser gives it.
+def run_fresh_weights(original, settings, given):
+  """The spread of every new variable, in order of creation.
 
-  Of a weight matrix, in units of 1/sqrt(inputs).
+  Spreads of weight matrices are in units of 1/sqrt(inputs).
   """
   tf = original.tf
-  tf.set_random_seed(case['seed'])
-  core = _core(original, case)
+  tf.set_random_seed(settings['seed'])
+  core = _core(original, settings)
   inputs, state = tf.constant(given['inputs']), tf.constant(given['state'])
-  _steps(original, core, inputs, state, case)
+  _steps(original, core, inputs, state, settings)
   results = {}
   with _session(original) as session:
     session.run(tf.global_variables_initializer())
@@ -189,21 +191,21 @@ def run_fresh_weights(original, case, given):
   return results
 
 
-def run_refused(original, case, given):
-  """Whether the original refuses these arguments, and with which error."""
+def run_refused(original, settings, given):
+  """Whether the original refuses the arguments, and with which error."""
   del given
   try:
-    original.RelationalMemory(**case['arguments'])
+    original.RelationalMemory(**settings['arguments'])
   except (TypeError, ValueError) as error:
     return {'refused with ' + type(error).__name__: np.array(1.0)}
   return {'accepted': np.array(1.0)}
 
 
-def run_nth_farthest(original, case, given):
-  """The authors' dataset, on numbers given instead of drawn.
+def run_nth_farthest(original, settings, given):
+  """The authors' dataset, on given numbers in place of random ones.
 
-  `vectors` [B, O, features], `order` [B, O] in which they are shown, `n` and
-  `m` [B] give `inputs` [B, O, features + 3 * O] and `labels` [B].
+  `vectors` [B, O, features], the `order` [B, O] in which they are shown, `n`
+  and `m` [B] give `inputs` [B, O, features + 3 * O] and `labels` [B].
   """
   del original
   module = importlib.import_module('sonnet.examples.dataset_nth_farthest')
@@ -218,14 +220,14 @@ def run_nth_farthest(original, case, given):
     module.np = types.SimpleNamespace(**vars(np))
     module.np.random = _Numbers(vectors, order, n, m)
     sets.append(
-      dataset._get_single_set(case['num_objects'], case['num_features'])
+      dataset._get_single_set(settings['num_objects'], settings['num_features'])
     )
   inputs, labels = zip(*sets)
   return {'inputs': np.stack(inputs), 'labels': np.concatenate(labels)}
 
 
 class _Numbers:
-  """Stands where numpy.random would, for one example of the dataset."""
+  """Replaces numpy.random for one example of the dataset."""
 
   def __init__(self, vectors, order, n, m):
     self._vectors, self._order = vectors, order
@@ -243,29 +245,31 @@ class _Numbers:
     return rows[self._order]
 
 
-def run_read_checkpoint(original, case, given):
-  """Every variable of a TensorFlow 1 checkpoint, by its name."""
+def run_read_checkpoint(original, settings, given):
+  """Every variable of a TensorFlow 1 checkpoint, by name."""
   del given
   tf = original.tf
-  path = case['checkpoint']
+  path = settings['checkpoint']
   if os.path.isdir(path):
     path = tf.train.latest_checkpoint(path)
     if path is None:
-      raise ValueError('No checkpoint in the folder ' + case['checkpoint'])
+      raise ValueError('No checkpoint in the folder ' + settings['checkpoint'])
   reader = tf.train.NewCheckpointReader(path)
   names = sorted(reader.get_variable_to_shape_map())
   return {name: reader.get_tensor(name) for name in names}
 
 
-def run_write_checkpoint(original, case, given):
-  """Saves the arrays given, under their own names, as a TF1 checkpoint."""
+def run_write_checkpoint(original, settings, given):
+  """Saves the given arrays under their names as a TensorFlow 1 checkpoint."""
   tf = original.tf
   for name, value in given.items():
     tf.get_variable(name, initializer=tf.constant(value))
   with _session(original) as session:
     session.run(tf.global_variables_initializer())
-    # The meta graph would describe these loose variables, not a model.
-    tf.train.Saver().save(session, case['checkpoint'], write_meta_graph=False)
+    # A meta graph would describe these variables alone, not a model.
+    tf.train.Saver().save(
+      session, settings['checkpoint'], write_meta_graph=False
+    )
   return {}
 
 
@@ -284,7 +288,7 @@ KINDS = {
 
 
 def _apply(original, module, given):
-  """Runs a module of one input; `outputs` is its result."""
+  """Runs a module of one input; returns its `outputs`."""
   tf = original.tf
   inputs = tf.placeholder(given['inputs'].dtype, given['inputs'].shape)
   outputs = module(inputs)
@@ -293,36 +297,36 @@ def _apply(original, module, given):
     return {'outputs': session.run(outputs, {inputs: given['inputs']})}
 
 
-def _core(original, case):
-  with original.tf.variable_scope(case.get('scope') or ''):
-    return original.RelationalMemory(**case['arguments'])
+def _core(original, settings):
+  with original.tf.variable_scope(settings.get('scope') or ''):
+    return original.RelationalMemory(**settings['arguments'])
 
 
-def _steps(original, core, inputs, state, case):
-  """Calls the core on inputs[0], inputs[1], ...; stacks what it returns."""
+def _steps(original, core, inputs, state, settings):
+  """Calls the core on inputs[0], inputs[1], ... and stacks its results."""
   tf = original.tf
   outputs, gates = [], collections.defaultdict(list)
   for x in tf.unstack(inputs):
     output, state = core(
-      x, state, treat_input_as_matrix=case['treat_input_as_matrix']
+      x, state, treat_input_as_matrix=settings['treat_input_as_matrix']
     )
     outputs.append(output)
-    if case['arguments'].get('gate_style', 'unit'):
+    if settings['arguments'].get('gate_style', 'unit'):
       gates['input_gate'].append(core.input_gate)
       gates['forget_gate'].append(core.forget_gate)
   stacked = {name: tf.stack(values) for name, values in gates.items()}
   return tf.stack(outputs), state, stacked
 
 
-def _attention(original, graph, state, case):
-  """The original does not hand them out, so they are found in the graph."""
+def _attention(original, graph, state, settings):
+  """Finds the attention weights, which the core does not return."""
   tf = original.tf
   found = [
     op.outputs[0] for op in graph.get_operations() if op.type == 'Softmax'
   ]
-  num_blocks = case['arguments'].get('num_blocks', 1)
+  num_blocks = settings['arguments'].get('num_blocks', 1)
   steps = [
-    # Blocks in an axis of their own, slots only among the rows that attend.
+    # Blocks get an axis of their own; of the queries, only slots are kept.
     tf.stack(found[i : i + num_blocks], axis=1)[..., : state.shape[1], :]
     for i in range(0, len(found), num_blocks)
   ]
@@ -330,22 +334,21 @@ def _attention(original, graph, state, case):
 
 
 def _load_weights(original, session, given):
-  """Sets every variable of the model from `weights/...`, and no other."""
+  """Sets every variable of the model from `weights/...`."""
   tf = original.tf
   weights = _below('weights/', given)
   variables = {v.op.name: v for v in tf.trainable_variables()}
   if set(weights) != set(variables):
     raise ValueError(
-      f"The original's variables are {sorted(variables)}, but weights came "
-      f'for {sorted(weights)}.'
+      f'Weights must be given for {sorted(variables)}. Got: {sorted(weights)}.'
     )
   for name, variable in variables.items():
     if variable.shape.as_list() != list(weights[name].shape):
       raise ValueError(
-        f'{name} has shape {variable.shape.as_list()}, but the weight given '
+        f'{name} has shape {variable.shape.as_list()}, but its given weight '
         f'has {weights[name].shape}.'
       )
-  # All at once, in the place of what the initialisers would draw.
+  # All at once, in place of the values that the initialisers would draw.
   session.run(
     tf.variables_initializer(list(variables.values())),
     {v.initial_value: weights[name] for name, v in variables.items()},
@@ -353,7 +356,7 @@ def _load_weights(original, session, given):
 
 
 def _session(original):
-  # One thread: sums in a fixed order, and other programs keep their cores.
+  # One thread sums in a fixed order and leaves cores to other programs.
   return original.tf.Session(
     config=original.tf.ConfigProto(
       intra_op_parallelism_threads=1, inter_op_parallelism_threads=1
@@ -369,13 +372,13 @@ def _below(prefix, arrays):
   }
 
 
-# -------------------------------------------------- finding the authors' code
+# --------------------------------------------------------- the authors' code
 
 
 def load_original(sonnet_path):
-  """Imports TensorFlow and the authors' modules, and says which they are.
+  """Imports TensorFlow and the authors' modules, with their versions.
 
-  `sonnet_path` is a folder that holds another dm-sonnet than the installed
+  `sonnet_path` is a folder with a dm-sonnet to use in place of the installed
   one, or None.
   """
   if sonnet_path:
@@ -408,7 +411,7 @@ def load_original(sonnet_path):
 
 
 def _sonnet_version(module_file):
-  """The version in the metadata folder beside the package in use."""
+  """The version in the metadata folder beside the imported package."""
   inside = os.sep + 'sonnet' + os.sep
   package = os.path.dirname(module_file).rsplit(inside, 1)[0]
   for name in os.listdir(package):
@@ -418,14 +421,14 @@ def _sonnet_version(module_file):
 
 
 def _shim_tensorflow_2():
-  """Gives dm-sonnet 1 the names of 2019 that it imports; no arithmetic."""
+  """Adds the names of 2019 that dm-sonnet 1 imports; no arithmetic."""
   import tensorflow.compat.v1 as tf
   from tensorflow.python.framework import smart_cond
   from tensorflow.python.util import nest
 
   tf.disable_v2_behavior()
 
-  # Names that newer Pythons dropped.
+  # Names that newer Pythons removed.
   for name in ('Iterable', 'Mapping', 'Sequence', 'Callable'):
     if not hasattr(collections, name):
       setattr(collections, name, getattr(collections.abc, name))
@@ -435,7 +438,7 @@ def _shim_tensorflow_2():
       *inspect.getfullargspec(function)[:4]
     )
 
-  # tf.contrib is gone; these are the pieces of it that the modules touch.
+  # tf.contrib is gone; the modules use these parts of it.
   _stub(
     'tensorflow.contrib.framework',
     nest=nest,
@@ -444,8 +447,8 @@ def _shim_tensorflow_2():
   _stub('tensorflow.contrib.eager.python.tfe', defun=tf.function)
   _stub('tensorflow.contrib.rnn')
 
-  # The packages' own __init__ files import all of Sonnet, which wants
-  # tensorflow_probability; empty ones let the modules needed be imported.
+  # The packages' own __init__ files import all of Sonnet, which needs
+  # tensorflow_probability; empty ones let single modules be imported.
   roots = [os.path.join(folder, 'sonnet') for folder in sys.path]
   root = next(root for root in roots if os.path.isdir(root))
   for name in (
@@ -462,7 +465,7 @@ def _shim_tensorflow_2():
 
 
 def _stub(dotted, **names):
-  """Puts an empty module, and its parents, where `import` looks first."""
+  """Registers an empty module and its parents in sys.modules."""
   parts = dotted.split('.')
   for depth in range(2, len(parts)):
     parent = '.'.join(parts[:depth])

@@ -1,4 +1,4 @@
-"""The ladder's gaps as a table for people and as JSON for programs."""
+"""Comparisons as a table for people and as JSON for programs."""
 
 from collections.abc import Iterable
 from collections.abc import Sequence
@@ -6,66 +6,52 @@ import json
 import math
 from typing import Any
 
-from rmc_jax.parity.compare import Gap
+from rmc_jax.parity.compare import Comparison
 
-_HEADER = (
-  'rung',
-  'absolute',
-  'relative',
-  'allowed',
-  'ours',
-  'theirs',
-  'float64',
-  '',
-  'configuration',
-)
 _FORMAT = '{:<20} {:>8} {:>8} {:>8}   {:>8} {:>8}   {:>8}   {:<4}  {}'
+HEADER = _FORMAT.format(
+  *('case', 'absolute', 'relative', 'allowed', 'ours', 'theirs', 'float64'),
+  *('', 'configuration'),
+)
 LEGEND = """\
 absolute, relative   largest difference in float32; relative to the largest
-                     entry on the rung
-allowed              of `relative`: rmc_jax/parity/cases.py has the reasons
-ours, theirs         error of float32, the original's float64 being the truth;
-                     ours may be twice theirs and four roundings more
+                     entry of the case
+allowed              largest `relative`: rmc_jax/parity/cases.py has the reasons
+ours, theirs         error of float32 against the original's float64; ours may
+                     be twice theirs plus four roundings
 float64              largest relative difference with both sides in float64"""
 
 
-def header() -> str:
-  """The names of the columns."""
-  return _FORMAT.format(*_HEADER).rstrip()
+def line(comparison: Comparison) -> str:
+  """The row of one case."""
+  case = comparison.case
+  return _line(case.name, case.configuration, [comparison])
 
 
-def line(gap: Gap) -> str:
-  """One rung."""
-  return _line(gap.rung.name, gap.rung.configuration, [gap], gap.rung.tolerance)
-
-
-def summary_line(gaps: Sequence[Gap]) -> str:
-  """Many configurations of one kind: the largest number in each column."""
-  worst = max(gaps, key=lambda gap: _order(gap.relative))
-  name = worst.rung.name
+def summary_line(comparisons: Sequence[Comparison]) -> str:
+  """One row for cases of one name: the largest number in each column."""
+  worst = max(comparisons, key=lambda c: _order(c.relative)).case
   return _line(
-    f'{name}, {len(gaps)} random',
-    f'worst: {worst.rung.configuration}',
-    gaps,
-    worst.rung.tolerance,
+    f'{worst.name}, {len(comparisons)} random',
+    f'worst: {worst.configuration}',
+    comparisons,
   )
 
 
-def verdict(gaps: Sequence[Gap]) -> str:
-  """How many rungs passed, and the names of those that did not."""
-  failed = [gap for gap in gaps if not gap.passed]
+def verdict(comparisons: Sequence[Comparison]) -> str:
+  """How many cases passed, and the names of those that did not."""
+  failed = [c for c in comparisons if not c.passed]
   if not failed:
-    return f'All {len(gaps)} rungs pass.'
-  lines = [f'{len(failed)} of {len(gaps)} rungs FAIL:']
+    return f'All {len(comparisons)} cases pass.'
+  lines = [f'{len(failed)} of {len(comparisons)} cases FAIL:']
   lines += [
-    f'  {gap.rung.name}: {gap.rung.configuration}: {gap.where}'
-    for gap in failed
+    f'  {c.case.name}: {c.case.configuration}: {c.where}' for c in failed
   ]
   return '\n'.join(lines)
 
 
 def about(versions: dict[str, Any]) -> str:
-  """Which original it was, in a sentence's worth of words."""
+  """The versions of an original, and whether it was shimmed."""
   how = 'shims for the names it imports' if versions['shimmed'] else 'untouched'
   return (
     f'dm-sonnet {versions["sonnet"]} on TensorFlow {versions["tensorflow"]}, '
@@ -73,47 +59,47 @@ def about(versions: dict[str, Any]) -> str:
   )
 
 
-def to_json(gaps: Iterable[Gap], references: Sequence[dict[str, Any]]) -> str:
-  """Every rung with all its numbers."""
-  rungs = [
+def to_json(
+  comparisons: Iterable[Comparison], references: Sequence[dict[str, Any]]
+) -> str:
+  """Every case with all its numbers."""
+  cases = [
     {
-      'rung': gap.rung.name,
-      'configuration': gap.rung.configuration,
-      'absolute': gap.absolute,
-      'relative': gap.relative,
-      'tolerance': gap.rung.tolerance,
-      'ours_from_float64': gap.ours,
-      'theirs_from_float64': gap.theirs,
-      'both_float64': gap.double,
-      'where': gap.where,
-      'passed': gap.passed,
+      'case': c.case.name,
+      'configuration': c.case.configuration,
+      'absolute': c.absolute,
+      'relative': c.relative,
+      'tolerance': c.case.tolerance,
+      'ours_from_float64': c.ours,
+      'theirs_from_float64': c.theirs,
+      'both_float64': c.double,
+      'where': c.where,
+      'passed': c.passed,
     }
-    for gap in gaps
+    for c in comparisons
   ]
-  return json.dumps({'references': references, 'rungs': rungs}, indent=2)
+  return json.dumps({'references': references, 'cases': cases}, indent=2)
 
 
 def _line(
-  name: str, configuration: str, gaps: Sequence[Gap], allowed: float
+  name: str, configuration: str, comparisons: Sequence[Comparison]
 ) -> str:
   numbers = [
-    max((getattr(gap, column) for gap in gaps), key=_order)
+    max((getattr(c, column) for c in comparisons), key=_order)
     for column in ('absolute', 'relative', 'ours', 'theirs', 'double')
   ]
-  absolute, relative, ours, theirs, double = map('{:.1e}'.format, numbers)
+  absolute, relative, *errors = map('{:.1e}'.format, numbers)
   return _FORMAT.format(
     name,
     absolute,
     relative,
-    f'{allowed:.0e}',
-    ours,
-    theirs,
-    double,
-    'pass' if all(gap.passed for gap in gaps) else 'FAIL',
+    f'{comparisons[0].case.tolerance:.0e}',
+    *errors,
+    'pass' if all(c.passed for c in comparisons) else 'FAIL',
     configuration,
   )
 
 
 def _order(value: float) -> float:
-  """NaN above everything: it must not be lost in a maximum."""
+  """Sorts NaN above everything, so that no maximum hides it."""
   return math.inf if math.isnan(value) else value

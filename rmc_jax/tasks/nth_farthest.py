@@ -106,7 +106,7 @@ def answer(question: Question, order: str = 'farthest') -> Array:
 def encode(question: Question) -> Array:
   """The inputs (x_t; l_t; n; m) of the paper's appendix A.1.
 
-  The authors' released dataset has m before n; the parity ladder compares the
+  The authors' released dataset has m before n; the parity suite compares the
   two with the columns exchanged.
 
   Args:

@@ -1,4 +1,4 @@
-"""Tests the set-up of launch/parity.sh, with stand-ins for Python and pip."""
+"""Tests the set-up of launch/parity.sh with fake Pythons and pip."""
 
 import os
 import pathlib
@@ -9,8 +9,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# Knows its version by its name, makes environments of itself and installs
-# folders.
+# Takes its version from its name, copies itself for `venv`, and makes folders
+# for `pip install`.
 PYTHON = """#!/bin/bash
 echo "$(basename "$0") $*" >>"$LOG"
 case "$*" in
@@ -26,7 +26,7 @@ esac
 
 @pytest.fixture
 def set_up(tmp_path):
-  """Runs `launch/parity.sh --setup-only`; returns what the Pythons did."""
+  """Runs `launch/parity.sh --setup-only`; returns the log of the Pythons."""
   (tmp_path / 'launch').mkdir()
   for path in (ROOT / 'launch').glob('parity*'):
     shutil.copy(path, tmp_path / 'launch')
@@ -60,12 +60,12 @@ def set_up(tmp_path):
   return run
 
 
-def test_the_python_of_the_original_tensorflow_comes_first(set_up):
+def test_python_3_7_is_preferred(set_up):
   assert 'python3.7 -m venv' in set_up()
   assert '-m venv' not in set_up()
 
 
-def test_another_python_is_kept_until_one_is_asked_for(set_up):
+def test_another_python_is_kept_until_reference_python_changes(set_up):
   elsewhere = {'RMC_PARITY_HOME': 'elsewhere'}
   did = set_up(REFERENCE_PYTHON='python3.11', **elsewhere)
   assert 'python3.11 -m venv elsewhere/reference' in did

@@ -6,51 +6,45 @@ import pytest
 from rmc_jax.parity import cases
 from rmc_jax.parity.cases import Size
 from rmc_jax.parity.convert import from_sonnet
+from rmc_jax.parity.reference import below
 
 
 @pytest.fixture(scope='module')
-def rungs():
-  return cases.ladder(np.random.default_rng(0).standard_normal)
+def suite():
+  return cases.suite(np.random.default_rng(0).standard_normal)
 
 
-def test_every_rung_has_a_tolerance(rungs):
-  assert {rung.name for rung in rungs} <= set(cases.TOLERANCES)
-  assert set(cases.TOLERANCES) - {rung.name for rung in rungs} == {
-    'checkpoint read', 'checkpoint written'
-  }  # fmt: skip
+def test_suite_and_checkpoints_use_every_check(suite):
+  names = {case.name for case in suite}
+  assert set(cases.CHECKS) == names | {'checkpoint read', 'checkpoint written'}
 
 
-def test_cases_of_one_name_are_one_case(rungs):
+def test_computations_with_the_same_name_are_the_same(suite):
   by_name = {}
-  for rung in rungs:
-    assert by_name.setdefault(rung.case.name, rung.case) is rung.case
+  for _, computation, _ in suite:
+    known = by_name.setdefault(computation.name, computation)
+    assert known is computation
 
 
-def test_nothing_is_left_at_its_initial_value(rungs):
-  for rung in rungs:
-    for name, value in rung.case.arrays.items():
+def test_no_array_has_its_initial_value(suite):
+  for case in suite:
+    for name, value in case.computation.arrays.items():
       assert value.dtype == np.float32
-      if rung.name not in ('fresh weights', 'dataset'):
+      if case.name not in ('fresh weights', 'dataset'):
         assert np.all(value != 0.0), name
         assert value.size < 2 or value.std() > 0.05, name
 
 
 def test_random_configurations_cover_all_arguments():
   seen = {}
-  for steps, gradients in cases.random_rungs(50, seed=0):
-    assert steps.case is gradients.case
-    settings = steps.case.settings
+  for steps, gradients in cases.random_cases(50, seed=0):
+    assert steps.computation is gradients.computation
+    settings = steps.computation.settings
     seen.setdefault('scale', set()).add(settings['query_scale'])
     seen.setdefault('matrix', set()).add(settings['treat_input_as_matrix'])
     for name, value in settings['arguments'].items():
       seen.setdefault(name, set()).add(value)
-    from_sonnet(
-      {
-        name.removeprefix('weights/'): value
-        for name, value in steps.case.arrays.items()
-        if name.startswith('weights/')
-      }
-    )
+    from_sonnet(below('weights/', steps.computation.arrays))
   assert seen['scale'] == {'key', 'qkv'}
   assert seen['matrix'] == {False, True}
   assert seen['gate_style'] == {'unit', 'memory', None}
@@ -62,31 +56,33 @@ def test_random_configurations_cover_all_arguments():
   assert len(seen['input_bias']) >= 3
 
 
-def test_random_configurations_do_not_depend_on_their_number():
-  few, many = ([*cases.random_rungs(count, seed=3)] for count in (2, 5))
+def test_random_configurations_do_not_depend_on_their_count():
+  few, many = ([*cases.random_cases(count, seed=3)] for count in (2, 5))
   for (left, _), (right, _) in zip(few, many, strict=False):
     assert left.configuration == right.configuration
     np.testing.assert_array_equal(
-      left.case.arrays['inputs'], right.case.arrays['inputs']
+      left.computation.arrays['inputs'], right.computation.arrays['inputs']
     )
   assert len({steps.configuration for steps, _ in many}) == 5
-  (other, _), *_ = cases.random_rungs(1, seed=4)
+  (other, _), *_ = cases.random_cases(1, seed=4)
   assert other.configuration != few[0][0].configuration
 
 
-def test_shapes_of_a_case():
+def test_shapes_of_the_arrays():
   arguments = {
     'mem_slots': 3, 'head_size': 7, 'num_heads': 5, 'key_size': 11,
     'gate_style': 'memory',
   }  # fmt: skip
   size = Size(batch=2, steps=4, features=13, rows=6)
-  rung, _ = cases.unroll_rungs(
+  case, _ = cases.unroll_cases(
     ['steps', 'gradients'],
     np.random.default_rng(0).standard_normal,
     arguments,
     size,
   )
-  shapes = {name: value.shape for name, value in rung.case.arrays.items()}
+  shapes = {
+    name: value.shape for name, value in case.computation.arrays.items()
+  }
   assert shapes['inputs'] == (4, 2, 6, 13)
   assert shapes['state'] == (2, 3, 35)
   assert shapes['cotangents/outputs'] == (4, 2, 105)

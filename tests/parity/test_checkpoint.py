@@ -1,4 +1,4 @@
-"""Tests rmc_jax/parity/checkpoint.py, as far as it goes without TensorFlow."""
+"""Tests rmc_jax/parity/checkpoint.py, except for what needs TensorFlow."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +12,7 @@ PARAMS = {
 }
 
 
-def test_parameters_come_back_as_they_were(tmp_path):
+def test_params_survive_a_round_trip(tmp_path):
   path = tmp_path / 'params.npz'
   checkpoint.save_params(path, PARAMS)
   loaded = checkpoint.load_params(path)
@@ -24,18 +24,18 @@ def test_parameters_come_back_as_they_were(tmp_path):
       np.testing.assert_array_equal(loaded[module][name], value)
 
 
-def test_bfloat16_is_refused_before_it_is_lost(tmp_path):
+def test_bfloat16_is_refused_and_nothing_written(tmp_path):
   params = {'core': {'w': jnp.ones(3, jnp.bfloat16)}}
   with pytest.raises(TypeError, match=r"'core/w': 'bfloat16'.*astype"):
     checkpoint.save_params(tmp_path / 'params.npz', params)
   assert not list(tmp_path.iterdir())
 
 
-def test_no_such_checkpoint(tmp_path):
+def test_missing_checkpoint_is_an_error(tmp_path):
   with pytest.raises(FileNotFoundError, match=r'model\.ckpt-7\.index'):
     checkpoint.read_checkpoint(tmp_path / 'model.ckpt-7')
 
 
-def test_no_such_folder(tmp_path):
+def test_missing_folder_is_an_error(tmp_path):
   with pytest.raises(FileNotFoundError, match=r'no folder .*missing'):
     checkpoint.write_checkpoint(tmp_path / 'missing/model.ckpt', {})

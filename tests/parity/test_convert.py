@@ -19,7 +19,7 @@ from rmc_jax.parity.names import Structure
 # D = 35, F = 145 and 2 * G = 70 or 2: no two sizes of the core coincide.
 B, N, H, V, K, FEATURES = 2, 3, 5, 7, 11, 13
 
-# What the original makes for two blocks, in its order; seen by running it.
+# Variables of the original with two blocks, in its order, printed by it.
 SONNET_NAMES_OF_TWO_BLOCKS = [
   'linear/w', 'linear/b',
   'linear_1/w', 'linear_1/b',
@@ -47,7 +47,7 @@ CONFIGURATIONS = {
 
 
 def make_params(rows=None, path='relational_memory', **options):
-  """Parameters as the core itself makes them, every entry another number."""
+  """Parameters of the core, every entry a different number."""
   *scopes, name = path.split('/')
   options = {'key_size': K, 'name': name, **options}
 
@@ -81,7 +81,7 @@ def test_round_trip_is_exact(options):
   assert_equal(to_sonnet(from_sonnet(variables)), variables)
 
 
-def test_names_and_their_order_are_the_originals():
+def test_names_and_order_equal_the_original():
   names = list(to_sonnet(make_params(num_blocks=2)))
   prefix = 'relational_memory/'
   assert names == [prefix + name for name in SONNET_NAMES_OF_TWO_BLOCKS]
@@ -104,9 +104,7 @@ def test_names_and_their_order_are_the_originals():
     ('linear_4/w', 'memory_gates', 'w'),
   ],
 )
-def test_each_variable_goes_to_the_layer_it_belongs_to(
-  sonnet, module, parameter
-):
+def test_each_variable_maps_to_its_layer(sonnet, module, parameter):
   params = make_params(num_blocks=2)
   np.testing.assert_array_equal(
     to_sonnet(params)[f'relational_memory/{sonnet}'],
@@ -114,13 +112,13 @@ def test_each_variable_goes_to_the_layer_it_belongs_to(
   )
 
 
-def test_table_has_every_name_once():
+def test_table_has_no_duplicates():
   table = name_table(Structure(num_blocks=3, mlp_layers=4, gated=True))
   for column in zip(*table, strict=True):
     assert len(set(column)) == len(column) == 2 * (1 + 3 + 3 * 3 + 4 + 2)
 
 
-def test_matrix_input_gates_see_all_rows():
+def test_input_gates_of_matrix_inputs_have_all_rows():
   params = make_params(rows=4, gate_style='memory')
   variables = to_sonnet(params)
   assert variables['relational_memory/linear_2/w'].shape == (4 * H * V, 2)
@@ -156,7 +154,7 @@ def test_any_haiku_path(path):
 
 
 @pytest.mark.parametrize('dtype', ['float64', 'float16'])
-def test_dtype_is_kept(dtype):
+def test_dtype_is_preserved(dtype):
   params = jax.tree.map(lambda x: np.ones(x.shape, dtype), make_params())
   variables = to_sonnet(params)
   assert {value.dtype for value in variables.values()} == {np.dtype(dtype)}
@@ -218,7 +216,7 @@ def test_parameters_of_other_modules_are_named():
   [
     name
     for name in SONNET_NAMES_OF_TWO_BLOCKS
-    # Square or free in the first axis: a transposed one is a right one.
+    # Squares stay valid when transposed.
     if name.endswith('/w') and not name.startswith('mlp/')
   ],
 )
@@ -248,7 +246,7 @@ def test_a_weight_of_the_wrong_width_is_named(name, style):
   assert str(error.value).count('has shape') == 1
 
 
-def test_gates_of_no_style_are_refused():
+def test_gates_of_unknown_style_are_refused():
   variables = to_sonnet(make_params())
   for name in 'linear_2', 'linear_3':
     for leaf in 'wb':
@@ -258,7 +256,7 @@ def test_gates_of_no_style_are_refused():
     from_sonnet(variables)
 
 
-def test_a_misshaped_parameter_is_named_as_haiku_does():
+def test_a_parameter_of_wrong_shape_has_its_haiku_name():
   params = make_params()
   params['relational_memory/attention_0/qkv_norm']['scale'] = np.ones([1, 145])
   with pytest.raises(
@@ -276,7 +274,7 @@ def test_a_variable_given_twice_is_refused():
     from_sonnet(variables)
 
 
-def test_two_cores_need_a_choice():
+def test_several_cores_need_a_scope():
   left, right = make_params(), make_params(num_blocks=2)
   variables = {**to_sonnet(left, 'a/core'), **to_sonnet(right, 'b/core')}
   with pytest.raises(ValueError, match=r"\['a/core', 'b/core'\].*scope="):
@@ -286,12 +284,12 @@ def test_two_cores_need_a_choice():
   assert sorted(selection.other) == sorted(to_sonnet(left, 'a/core'))
 
 
-def test_no_core_at_all():
+def test_variables_without_a_core_are_refused():
   with pytest.raises(ValueError, match=r"No relational memory.*\['lstm/w'\]"):
     from_sonnet({'lstm/w': np.zeros(3)})
 
 
-def test_a_training_checkpoint_is_sorted_without_a_remainder():
+def test_every_variable_of_a_training_checkpoint_is_sorted():
   core = to_sonnet(make_params(), 'model/relational_memory')
   slots = {
     **{f'{name}/Adam': value for name, value in core.items()},

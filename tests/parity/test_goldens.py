@@ -1,12 +1,11 @@
-"""Tests rmc_jax/parity/goldens.py: our core against the stored originals."""
+"""Tests rmc_jax/parity/goldens.py: our core against stored results."""
 
 import numpy as np
 import pytest
 
 from rmc_jax.parity import goldens
-from rmc_jax.parity import live
 from rmc_jax.parity import ours
-from rmc_jax.parity.compare import gap
+from rmc_jax.parity.compare import compare
 
 REGISTRY = goldens.registry()
 
@@ -17,13 +16,13 @@ def test_golden(name):
     assert result.passed, result
 
 
-def test_every_file_is_registered_and_every_entry_has_its_file():
+def test_registry_lists_the_files_that_exist():
   files = {path.stem for path in goldens.FOLDER.glob('*.npz')}
   assert files == set(REGISTRY)
 
 
-def test_all_gate_styles_inputs_and_scales_are_covered():
-  settings = [rungs[0].case.settings for rungs in REGISTRY.values()]
+def test_goldens_cover_all_gate_styles_inputs_and_scales():
+  settings = [cases[0].computation.settings for cases in REGISTRY.values()]
   unrolls = [s for s in settings if 'query_scale' in s]
   styles = {s['arguments'].get('gate_style', 'unit') for s in unrolls}
   assert styles == {'unit', 'memory', None}
@@ -46,33 +45,32 @@ def test_the_originals_were_untouched():
     {'gate_style': 'unit'},
   ],
 )
-def test_a_core_that_differs_is_noticed(change):
-  (rung,) = REGISTRY['memory_gates_matrix']
-  theirs, _ = goldens.load('memory_gates_matrix', rung.case)
-  other = {**rung.case.settings}
-  other['arguments'] = {**other['arguments'], **change}
-  case = rung.case._replace(settings=other)
+def test_a_core_that_differs_fails(change):
+  (case,) = REGISTRY['memory_gates_matrix']
+  theirs, _ = goldens.load('memory_gates_matrix', case.computation)
+  settings = {**case.computation.settings}
+  settings['arguments'] = {**settings['arguments'], **change}
+  changed = case.computation._replace(settings=settings)
   if 'gate_style' in change:  # other shapes, so the weights do not fit
     with pytest.raises(ValueError, match='shape'):
-      ours.compute(case, 'float32')
+      ours.compute(changed, 'float32')
     return
-  computed = [ours.compute(case, dtype) for dtype in live.PRECISIONS]
-  assert not gap(rung, *computed, *theirs).passed
+  computed = ours.compute_in_both_precisions(changed)
+  assert not compare(case, computed, theirs).passed
 
 
-def test_a_golden_made_from_something_else_is_refused():
-  case = REGISTRY['layer_norm'][0].case
-  inputs = case.arrays['inputs'].copy()
+def test_a_golden_made_from_other_inputs_is_refused():
+  computation = REGISTRY['layer_norm'][0].computation
+  inputs = computation.arrays['inputs'].copy()
   inputs[0, 0] += 1e-6
-  other = case._replace(arrays={**case.arrays, 'inputs': inputs})
+  other = computation._replace(arrays={**computation.arrays, 'inputs': inputs})
   with pytest.raises(ValueError, match='made from other weights'):
     goldens.load('layer_norm', other)
 
 
-def test_the_formula_is_the_same_everywhere():
+def test_formula_equals_python_integers():
   first, second = goldens.formula()([2, 3]), goldens.formula()([100])
   np.testing.assert_array_equal(first.ravel(), second[:6])
-  # Worked out with Python's own integers.
   expected = []
   for n in (1, 2, 3):
     x = n * 0x9E3779B97F4A7C15 % 2**64
@@ -96,7 +94,7 @@ def test_the_generator_is_dry_by_default(monkeypatch, tmp_path, capsys):
   )
   assert goldens.main(['adam', '--overwrite']) == 0
   assert capsys.readouterr().out == 'adam: would be replaced\n'
-  # Even with --write, what exists is kept unless --overwrite is given.
+  # Even with --write, files that exist are kept unless --overwrite is given.
   assert goldens.main(['adam', '--write']) == 0
   assert [path.name for path in tmp_path.iterdir()] == ['adam.npz']
   assert (tmp_path / 'adam.npz').read_bytes() == b'kept'

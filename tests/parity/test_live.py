@@ -1,4 +1,4 @@
-"""Tests our core beside the original, running; rmc_jax/parity/live.py."""
+"""Tests rmc_jax/parity/live.py, with the original running."""
 
 import functools
 
@@ -15,7 +15,6 @@ from rmc_jax.parity.cases import Size
 from rmc_jax.parity.checkpoint import load_params
 from rmc_jax.parity.checkpoint import read_checkpoint
 from rmc_jax.parity.checkpoint import write_checkpoint
-from rmc_jax.parity.reference import Case
 
 pytestmark = [
   pytest.mark.live,
@@ -38,17 +37,17 @@ def make_fill(seed=0):
 
 @functools.cache
 def trained(folder):
-  """A checkpoint as a training run of the original leaves it, with a scope."""
-  (rung,) = cases.train_rungs(['losses'], make_fill(), ARGUMENTS, SIZE, 3)
+  """A checkpoint of a training run of the original, with a scope."""
+  (case,) = cases.train_cases(['losses'], make_fill(), ARGUMENTS, SIZE, 3)
   saved = {'checkpoint': str(folder / 'model.ckpt-3'), 'scope': 'agent/torso'}
   arrays = {
     name.replace('weights/', 'weights/agent/torso/'): value
-    for name, value in rung.case.arrays.items()
+    for name, value in case.computation.arrays.items()
   }
-  case = rung.case._replace(
-    settings={**rung.case.settings, **saved}, arrays=arrays
+  computation = case.computation._replace(
+    settings={**case.computation.settings, **saved}, arrays=arrays
   )
-  reference.find().run([case])
+  reference.find().run([computation])
   return saved['checkpoint']
 
 
@@ -57,56 +56,58 @@ def checkpoint(tmp_path_factory):
   return trained(tmp_path_factory.mktemp('trained'))
 
 
-def test_rungs_and_random_configurations():
+def test_fixed_and_random_cases():
   fill = make_fill()
-  rungs = [
-    cases.linear_rung(fill, 17, 13, 19),
-    cases.layer_norm_rung(fill, 17, 145),
-    *cases.train_rungs(
+  chosen = [
+    cases.linear_case(fill, 17, 13, 19),
+    cases.layer_norm_case(fill, 17, 145),
+    *cases.train_cases(
       ['losses', 'weights'], fill, ARGUMENTS, SIZE, 5, epsilon=1e-5
     ),
-    *cases.error_rungs(),
+    *cases.error_cases(),
   ]
-  for pair in cases.random_rungs(3, seed=1):
-    rungs += pair
-  gaps = list(live.climb(rungs, reference.find(), reference.find_1_26()))
-  assert len(gaps) == len(rungs)
-  assert not [gap for gap in gaps if not gap.passed]
+  for pair in cases.random_cases(3, seed=1):
+    chosen += pair
+  comparisons = list(
+    live.compare_cases(chosen, reference.find(), reference.find_1_26())
+  )
+  assert len(comparisons) == len(chosen)
+  assert not [c for c in comparisons if not c.passed]
 
 
-def test_the_query_scale_of_1_26_is_that_of_1_26_only():
+def test_query_scale_qkv_is_that_of_1_26_only():
   new, old = (
-    cases.unroll_rungs(['steps'], make_fill(), ARGUMENTS, SIZE, scale)[0]
+    cases.unroll_cases(['steps'], make_fill(), ARGUMENTS, SIZE, scale)[0]
     for scale in ('key', 'qkv')
   )
-  for original, ours_of_it, other in [
+  for original, same, other in [
     (reference.find(), new, old),
     (reference.find_1_26(), old, new),
   ]:
-    theirs = original.run([new.case])[new.case.name]['outputs']
+    computation = new.computation
+    theirs = original.run([computation])[computation.name]['outputs']
     assert original.about['sonnet'] == ('1.36' if other is old else '1.26')
-    near = ours.compute(ours_of_it.case, 'float32')['outputs']
-    far = ours.compute(other.case, 'float32')['outputs']
-    # As TOLERANCES says for steps; the wrong scale is off a thousandfold more.
+    near = ours.compute(same.computation, 'float32')['outputs']
+    far = ours.compute(other.computation, 'float32')['outputs']
+    # As CHECKS has it for steps; the wrong scale is off a thousandfold more.
     assert np.abs(near - theirs).max() < 5e-6 * np.abs(theirs).max()
     assert np.abs(far - theirs).max() > 5e-3 * np.abs(theirs).max()
 
 
-def test_checkpoints_both_ways_give_the_same_steps():
-  gaps = list(live.climb_checkpoints(make_fill(), reference.find()))
-  assert [gap.rung.name for gap in gaps] == [
+def test_checkpoints_in_both_directions_give_the_same_steps():
+  comparisons = list(live.compare_checkpoints(make_fill(), reference.find()))
+  assert [c.case.name for c in comparisons] == [
     'checkpoint read', 'checkpoint written'
   ]  # fmt: skip
-  assert not [gap for gap in gaps if not gap.passed]
+  assert not [c for c in comparisons if not c.passed]
 
 
 def test_a_training_checkpoint_is_read_and_sorted(checkpoint):
   variables = read_checkpoint(checkpoint)
   selection = convert.select_core(variables)
   assert selection.scope == 'agent/torso/relational_memory'
-  assert len(selection.core) == 2 * (
-    2 + 2 + 2 + 3
-  )  # linears, gates, mlp, norms
+  linears, gates, mlp, norms = 2, 2, 2, 3
+  assert len(selection.core) == 2 * (linears + gates + mlp + norms)
   assert 'global_step' in selection.optimizer
   assert 'beta1_power' in selection.optimizer
   slots = [name for name in selection.optimizer if '/Adam' in name]
@@ -146,24 +147,20 @@ def test_command_line_round_trip(checkpoint, tmp_path, capsys):
 
 
 def test_the_original_refuses_a_checkpoint_with_a_variable_missing(tmp_path):
-  (rung,) = cases.unroll_rungs(['steps'], make_fill(), ARGUMENTS, SIZE)
-  weights = {
-    name.removeprefix('weights/'): value
-    for name, value in rung.case.arrays.items()
-    if name.startswith('weights/')
-  }
+  (case,) = cases.unroll_cases(['steps'], make_fill(), ARGUMENTS, SIZE)
+  weights = reference.below('weights/', case.computation.arrays)
   del weights['relational_memory/linear_1/b']
   path = write_checkpoint(tmp_path / 'model.ckpt', weights)
-  restored = rung.case._replace(
-    settings={**rung.case.settings, 'checkpoint': path}
+  restored = case.computation._replace(
+    settings={**case.computation.settings, 'checkpoint': path}
   )
   with pytest.raises(RuntimeError, match='linear_1/b'):
     reference.find().run([restored])
 
 
 def test_a_weight_of_the_wrong_shape_is_refused_by_the_runner():
-  (rung,) = cases.unroll_rungs(['steps'], make_fill(), ARGUMENTS, SIZE)
+  (case,) = cases.unroll_cases(['steps'], make_fill(), ARGUMENTS, SIZE)
   name = 'weights/relational_memory/linear_1/w'
-  arrays = {**rung.case.arrays, name: rung.case.arrays[name].T}
+  arrays = {**case.computation.arrays, name: case.computation.arrays[name].T}
   with pytest.raises(RuntimeError, match=r'linear_1/w has shape \[35, 145\]'):
-    reference.find().run([Case('a', 'unroll', rung.case.settings, arrays)])
+    reference.find().run([case.computation._replace(arrays=arrays)])

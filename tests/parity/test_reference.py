@@ -1,6 +1,7 @@
-"""Tests rmc_jax/parity/reference.py, as far as it goes without TensorFlow."""
+"""Tests rmc_jax/parity/reference.py, except for what needs TensorFlow."""
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from rmc_jax.parity import reference
-from rmc_jax.parity.reference import Case
+from rmc_jax.parity.reference import Computation
 from rmc_jax.parity.reference import Reference
 
 
@@ -29,24 +30,26 @@ def test_old_sonnet_not_installed(monkeypatch, tmp_path):
   assert found.sonnet_path == tmp_path / 'sonnet-1.26'
 
 
-def test_a_failure_says_what_the_original_wrote():
+def test_a_failure_has_the_error_output_of_the_original():
   # This interpreter has no TensorFlow.
-  case = Case('a', 'linear', {'size': 3}, {'inputs': np.zeros([1, 2])})
+  computation = Computation(
+    'a', 'linear', {'size': 3}, {'inputs': np.zeros([1, 2])}
+  )
   with pytest.raises(RuntimeError, match="No module named 'tensorflow'"):
-    Reference(pathlib.Path(sys.executable)).run([case])
+    Reference(pathlib.Path(sys.executable)).run([computation])
 
 
-def test_cases_of_one_name_are_refused():
-  case = Case('a', 'linear', {}, {})
+def test_duplicate_names_are_refused():
+  computation = Computation('a', 'linear', {}, {})
   with pytest.raises(ValueError, match=r"\['a', 'a'\]"):
-    Reference(pathlib.Path(sys.executable)).run([case, case])
+    Reference(pathlib.Path(sys.executable)).run([computation, computation])
 
 
-def test_the_runner_needs_nothing_of_ours():
-  source = reference.RUNNER.read_text()
-  code = source.replace('imports nothing of rmc_jax', '')
-  assert 'rmc_jax' not in code
-  # In a bare interpreter, it gets as far as its arguments.
+def test_the_runner_is_stand_alone():
+  assert not re.search(
+    r'^\s*(import|from) rmc_jax', reference.RUNNER.read_text(), re.MULTILINE
+  )
+  # Without any package of ours, it starts and fails for want of an argument.
   done = subprocess.run(
     [sys.executable, '-I', reference.RUNNER],
     capture_output=True,
