@@ -1,6 +1,6 @@
-"""The door to TFDS: prepares corpora and reads them back, in order.
+"""Prepares corpora with TFDS and reads their documents in order.
 
-What has been prepared lies in `data_dir`/NAME; downloads in
+Prepared corpora are stored in `data_dir`/NAME, downloads in
 `data_dir`/downloads. Needs the extra: pip install 'rmc_jax[data]'.
 """
 
@@ -20,7 +20,7 @@ import tensorflow_datasets as tfds
 
 from rmc_jax.datasets.gigaword.builder import GigaWord
 from rmc_jax.datasets.gutenberg.builder import Gutenberg
-from rmc_jax.datasets.progress import say
+from rmc_jax.datasets.progress import log
 from rmc_jax.datasets.ptb.builder import PennTreebank
 from rmc_jax.datasets.text8.builder import Text8
 from rmc_jax.datasets.text_builder import COUNTS
@@ -41,8 +41,8 @@ _BUILDERS: dict[str, tuple[type[TextBuilder], str | None]] = {
   'gigaword': (GigaWord, None),
 }
 NAMES = tuple(_BUILDERS)
-# How `tasks.language.tokens.tokenize` cuts the text of each: as published where
-# the text is published cut into words, else by our own rule for prose.
+# The style of `tasks.language.tokens.tokenize` for each corpus: the published
+# tokens where the corpus is published as tokens, else our own rule for prose.
 STYLES = {
   'wikitext2': 'lines',
   'wikitext103': 'lines',
@@ -61,45 +61,45 @@ def prepare(
   manual_dir: str | os.PathLike[str] | None = None,
   download: bool = True,
 ) -> dict[str, int]:
-  """Makes a corpus ready for `documents`; nothing to do the second time.
+  """Prepares a corpus for `documents`, unless it is prepared already.
 
-  Shows its progress on standard error. What is interrupted leaves nothing that
-  could be taken for a corpus. Of several processes that prepare the same one on
-  one machine, the others wait for the first.
+  Shows its progress on standard error. An interrupted preparation leaves no
+  partial corpus. Processes on one machine that prepare the same corpus wait for
+  each other.
 
   Args:
     name: one of `NAMES`.
-    data_dir: the folder for prepared corpora; made if missing.
-    manual_dir: the folder with the user's copy of the corpus. None for
-      `data_dir`/downloads/manual/NAME (with - for /) where there is something
-      in it, and for a download otherwise.
-    download: whether to download what is not in a folder.
+    data_dir: the folder for prepared corpora; created if missing.
+    manual_dir: the folder of the user's copy of the corpus. None for
+      `data_dir`/downloads/manual/NAME (with - for /) unless that is empty, else
+      for a download.
+    download: whether to download a corpus that is in no folder.
 
   Returns:
     Split -> number of records, each at most about 1 MB of a document.
 
   Raises:
-    DatasetError: an unknown name; files that are missing, damaged, empty, not
-      UTF-8 or not the whole corpus; a download that failed or is not allowed;
-      folders that cannot be read or written, or a full disk.
+    DatasetError: the name is unknown; files are missing, damaged, empty, not
+      UTF-8 or not the whole corpus; the download failed or is not allowed;
+      folders cannot be read or written, or the disk is full.
   """
   _check_name(name)
   parent = pathlib.Path(data_dir).expanduser()
   try:
-    with _hold(parent, name):
-      builder = _builder(name, parent)
+    with _lock(parent, name):
+      builder = _make_builder(name, parent)
       if _is_prepared(builder):
-        say(f'{name} is prepared already, in {builder.data_dir}.')
+        log(f'{name} is prepared already, in {builder.data_dir}.')
         if manual_dir is not None:
-          say(
+          log(
             f'{manual_dir} was not read. To prepare from it, delete '
             f'{builder.data_dir} first.'
           )
       else:
         _prepare(builder, name, parent, manual_dir, download)
-  except (OSError, RuntimeError) as error:  # array_record has RuntimeError.
+  except (OSError, RuntimeError) as error:  # array_record raises RuntimeError.
     raise DatasetError(
-      f'{name} could not be prepared in {parent}: {error}. Nothing half made '
+      f'{name} could not be prepared in {parent}: {error}. No partial corpus '
       'is left. Make the folders readable and --data_dir writable, with room '
       'for the corpus, or name others.'
     ) from error
@@ -110,10 +110,10 @@ def prepare(
 def documents(
   name: str, split: str, *, data_dir: str | os.PathLike[str]
 ) -> Iterator[str]:
-  """The text of a split, in order, one record after the other.
+  """Reads the text of a split in order, record by record.
 
-  `tasks.language.tokens` makes words of it, with the style of `STYLES`. Where a
-  document ends is not told.
+  `tasks.language.tokens` tokenizes it with the style of `STYLES`. Documents are
+  not marked.
 
   Args:
     name: one of `NAMES`.
@@ -122,39 +122,39 @@ def documents(
 
   Returns:
     Strings of at most about a million characters: documents, or the pieces of
-    longer ones, cut behind a line end (behind a space in lines of that length).
-    Pieces keep their line ends, so joined they are the document again.
+    longer ones, cut after a line end (after a space in lines of that length).
+    Joined, the pieces of a document are its text.
 
   Raises:
-    DatasetError: at once: an unknown name or split, or nothing is prepared; on
-      the way: a record is damaged.
+    DatasetError: at once if the name or split is unknown or the corpus is not
+      prepared; during iteration if a record is damaged.
   """
-  builder = _prepared(name, data_dir)
+  builder = _find_prepared(name, data_dir)
   if split not in SPLITS:
     raise DatasetError(f'{name} has no split {split!r}; it has {SPLITS}.')
   return _read(builder, split)
 
 
 def folder(name: str, *, data_dir: str | os.PathLike[str]) -> pathlib.Path:
-  """Where a prepared corpus lies; what is made of it may lie there too.
+  """The folder of a prepared corpus, which may also hold derived files.
 
-  It is removed with the corpus, and so never outlives what it was made of.
+  Whoever deletes the corpus deletes the files derived from it.
 
   Raises:
-    DatasetError: an unknown name, or nothing is prepared.
+    DatasetError: the name is unknown, or the corpus is not prepared.
   """
-  return pathlib.Path(_prepared(name, data_dir).data_path)
+  return pathlib.Path(_find_prepared(name, data_dir).data_path)
 
 
 def summary(name: str, *, data_dir: str | os.PathLike[str]) -> str:
-  """What has been prepared: a table of splits, the place and the licence.
+  """A table of the splits of a prepared corpus, its folder and its licence.
 
   Tokens are words between white space, and one for the end of every line.
 
   Raises:
-    DatasetError: an unknown name, or nothing is prepared.
+    DatasetError: the name is unknown, or the corpus is not prepared.
   """
-  builder = _prepared(name, data_dir)
+  builder = _find_prepared(name, data_dir)
   info = builder.info
   lines = [f'{name} {info.version} in {builder.data_dir}']
   columns = (*COUNTS, 'records')
@@ -162,28 +162,38 @@ def summary(name: str, *, data_dir: str | os.PathLike[str]) -> str:
   for split, records in info.splits.items():
     counts = {**builder.counts[split], 'records': records.num_examples}
     lines.append(f'  {split:6}' + ''.join(f'{counts[c]:>16,}' for c in columns))
-  lines.append(f'licence: {builder.LICENSE}')
-  lines.append(f'cite: {builder.CITATION}')
+  lines += [f'licence: {builder.LICENSE}', f'cite: {builder.CITATION}']
   return '\n'.join(lines)
 
 
-def _builder(name: str, parent: pathlib.Path) -> TextBuilder:
+def _check_name(name: str) -> None:
+  if name not in _BUILDERS:
+    raise DatasetError(f'There is no corpus {name!r}; choose one of {NAMES}.')
+
+
+def _make_builder(name: str, parent: pathlib.Path) -> TextBuilder:
   builder, config = _BUILDERS[name]
   try:
     return builder(data_dir=parent, config=config)
   except ParseError as error:
     raise DatasetError(
-      f'What says how {name} was prepared is damaged, in {parent / name}: '
-      f'{error}. Delete that folder and prepare again.'
+      f'The metadata of {name} is damaged, in {parent / name}: {error}. Delete '
+      'that folder and prepare again.'
     ) from error
 
 
-def _is_prepared(builder: TextBuilder) -> bool:
-  """Whether all is there.
+def _find_prepared(name: str, data_dir: str | os.PathLike[str]) -> TextBuilder:
+  _check_name(name)
+  builder = _make_builder(name, pathlib.Path(data_dir).expanduser())
+  if not _is_prepared(builder):
+    raise DatasetError(
+      f'{name} is not prepared in {data_dir}. First: {sys.executable} -m '
+      f'rmc_jax.datasets.prepare {name} --data_dir={data_dir}'
+    )
+  return builder
 
-  Raises:
-    DatasetError: some of it is, which this program never leaves behind.
-  """
+
+def _is_prepared(builder: TextBuilder) -> bool:
   if builder.info.initialized and set(builder.counts) == set(SPLITS):
     return True
   if builder.data_path.exists():
@@ -200,14 +210,14 @@ def _prepare(
   manual_dir: str | os.PathLike[str] | None,
   download: bool,
 ) -> None:
-  # Left by a process that was killed: nobody else is here, by the lock.
-  for left in builder.data_path.parent.glob('incomplete.*'):
-    shutil.rmtree(left)
+  # Left by killed processes; the lock excludes live ones.
+  for partial in builder.data_path.parent.glob('incomplete.*'):
+    shutil.rmtree(partial)
   manual = _manual_folder(builder, name, parent, manual_dir, download)
-  say(f'Preparing {name} in {builder.data_dir}')
+  log(f'Preparing {name} in {builder.data_dir}')
   if not manual.is_dir():
-    say('Downloading it; --manual_dir=FOLDER takes a copy of yours instead.')
-  # TFDS prints what it cannot know, the size, to the standard output.
+    log('Downloading it; --manual_dir=FOLDER takes your own copy instead.')
+  # TFDS prints to the standard output that the size is unknown.
   with contextlib.redirect_stdout(io.StringIO()):
     builder.download_and_prepare(
       file_format=FILE_FORMAT,
@@ -215,31 +225,15 @@ def _prepare(
     )
 
 
-def _check_name(name: str) -> None:
-  if name not in _BUILDERS:
-    raise DatasetError(f'There is no corpus {name!r}; choose of {NAMES}.')
-
-
-def _prepared(name: str, data_dir: str | os.PathLike[str]) -> TextBuilder:
-  _check_name(name)
-  builder = _builder(name, pathlib.Path(data_dir).expanduser())
-  if not _is_prepared(builder):
-    raise DatasetError(
-      f'{name} is not prepared in {data_dir}. First: {sys.executable} -m '
-      f'rmc_jax.datasets.prepare {name} --data_dir={data_dir}'
-    )
-  return builder
-
-
 @contextlib.contextmanager
-def _hold(parent: pathlib.Path, name: str) -> Iterator[None]:
-  """One process at a time; the system frees the lock however it ends."""
+def _lock(parent: pathlib.Path, name: str) -> Iterator[None]:
+  """Excludes other processes; the kernel frees the lock if this one dies."""
   parent.mkdir(parents=True, exist_ok=True)
   with (parent / f'{name.replace("/", "-")}.lock').open('a') as file:
     try:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-      say(f'Another process prepares {name} in {parent}: waiting for its end.')
+      log(f'Another process prepares {name} in {parent}: waiting for it.')
       fcntl.flock(file, fcntl.LOCK_EX)
     yield
 
@@ -251,27 +245,27 @@ def _manual_folder(
   manual_dir: str | os.PathLike[str] | None,
   download: bool,
 ) -> pathlib.Path:
-  """Where the user's files are; nothing there means: to be downloaded."""
+  """The folder of the user's files; TFDS downloads if it does not exist."""
   needed = builder.MANUAL_DOWNLOAD_INSTRUCTIONS
   if manual_dir is not None:
     given = pathlib.Path(manual_dir).expanduser()
     if not given.is_dir() or not any(given.iterdir()):
-      raise DatasetError(f'{given} is no folder, or is empty. {needed}')
+      raise DatasetError(f'{given} is not a folder, or is empty. {needed}')
     return given
   default = parent / 'downloads' / 'manual' / name.replace('/', '-')
   if default.is_dir() and any(default.iterdir()):
     return default
-  if not builder.can_download:
-    raise DatasetError(
-      f'{name} cannot be downloaded ({builder.LICENSE}). Put your copy into '
-      f'{default} or name its folder (--manual_dir). {needed}'
-    )
-  if not download:
-    raise DatasetError(
-      f'{name} is not to be downloaded, and there is no copy in {default}. '
-      f'Name the folder of your copy (--manual_dir). {needed}'
-    )
-  return default
+  if builder.can_download and download:
+    return default
+  reason = (
+    'was not to be downloaded'
+    if builder.can_download
+    else f'cannot be downloaded ({builder.LICENSE})'
+  )
+  raise DatasetError(
+    f'{name} {reason}, and {default} has no copy. Put your copy there, or name '
+    f'its folder (--manual_dir). {needed}'
+  )
 
 
 def _read(builder: TextBuilder, split: str) -> Iterator[str]:
@@ -279,7 +273,7 @@ def _read(builder: TextBuilder, split: str) -> Iterator[str]:
   for index in range(len(source)):
     try:
       text = source[index]['text']
-    except Exception as error:  # array_record has no class of its own.
+    except Exception as error:  # array_record has no error class of its own.
       raise DatasetError(
         f'Record {index} of {len(source)} of {split} in {builder.data_dir} '
         f'cannot be read: {error}. Delete that folder and prepare again.'

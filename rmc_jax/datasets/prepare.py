@@ -1,8 +1,7 @@
-"""`python -m rmc_jax.datasets.prepare NAME`: makes a corpus ready for training.
+"""Prepares a text corpus: `python -m rmc_jax.datasets.prepare NAME`.
 
-Prints what it did. Exits with 0; with 77 where the files, the names or the
-licence do not allow it, and the message says what to do; with 130 where it was
-interrupted.
+Prints a summary of the corpus. Exits with 0; with 77 if the files, the names or
+the licence do not allow it; with 130 if interrupted.
 """
 
 import argparse
@@ -27,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.stderr.write(f'prepare: {error}\n')
     return error.exit_code
   except KeyboardInterrupt:
-    sys.stderr.write('prepare: interrupted; nothing half made is left.\n')
+    sys.stderr.write('prepare: interrupted; no partial corpus is left.\n')
     return 130
   sys.stdout.write(f'{summary}\n')
   return 0

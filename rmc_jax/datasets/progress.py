@@ -1,4 +1,4 @@
-"""The progress of a preparation on standard error: a bar, else a few lines."""
+"""Progress on standard error: a bar on a terminal, else a line now and then."""
 
 import time
 
@@ -11,14 +11,14 @@ from rich.progress import TimeRemainingColumn
 
 
 class Progress:
-  """Shows how far a split is; used as a context.
+  """A context that shows the progress of preparing a split.
 
   Args:
     split: its name.
-    num_files: how many files it is read from.
+    num_files: the number of files to read.
     console: None for standard error.
-    seconds_between_lines: where it is not a terminal (the log of a batch job),
-      one line at most this often.
+    seconds_between_lines: the least time between two lines where the console is
+      not a terminal, such as the log of a batch job.
   """
 
   def __init__(
@@ -32,7 +32,7 @@ class Progress:
     self._console = Console(stderr=True) if console is None else console
     self._split = split
     self._num_files = num_files
-    self._between = seconds_between_lines
+    self._interval = seconds_between_lines
     self._begin = self._last_line = time.monotonic()
     self._files = self._bytes = 0
     self._bar = Bar(
@@ -54,16 +54,16 @@ class Progress:
   def __exit__(self, kind, error, trace) -> None:
     self._bar.stop()
     if error is None:
-      say(self._text(), self._console)
+      log(self._text(), self._console)
 
   def update(self, files: int, num_bytes: int) -> None:
-    """Tells that `files` files are done and `num_bytes` of text written."""
+    """Sets the number of files read and of bytes of text written."""
     self._files, self._bytes = files, num_bytes
     self._bar.update(self._task, completed=files, description=self._amount())
     now = time.monotonic()
-    if self._bar.disable and now - self._last_line >= self._between:
+    if self._bar.disable and now - self._last_line >= self._interval:
       self._last_line = now
-      say(self._text(), self._console)
+      log(self._text(), self._console)
 
   def _amount(self) -> str:
     return f'{self._split}: {self._bytes / 1e6:,.1f} MB'
@@ -76,7 +76,7 @@ class Progress:
     )
 
 
-def say(line: str, console: Console | None = None) -> None:
-  """Prints a line as it is, on standard error where no console is given."""
+def log(line: str, console: Console | None = None) -> None:
+  """Prints a line verbatim, by default on standard error."""
   console = Console(stderr=True) if console is None else console
   console.print(line, highlight=False, markup=False, soft_wrap=True)

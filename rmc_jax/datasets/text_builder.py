@@ -1,8 +1,8 @@
-"""What all builders of text corpora share: records in order, counted, checked.
+"""The base class of the builders of text corpora.
 
-TFDS itself collects the examples of a split in memory, where it sorts them; it
-needs TensorFlow beyond one gigabyte. Text that is read in order needs no
-sorting, so here records go to their shards as they come.
+TFDS itself collects the examples of a split in memory to sort them, and needs
+TensorFlow beyond one gigabyte. Text that is read in order needs no sorting, so
+here records are written to their shards one by one.
 """
 
 import abc
@@ -24,7 +24,7 @@ from rmc_jax.datasets.text_files import pieces
 from rmc_jax.datasets.text_files import Source
 
 SPLITS = ('train', 'valid', 'test')
-# The only format that TFDS writes and reads rightly without TensorFlow.
+# The only format that TFDS writes and reads correctly without TensorFlow.
 FILE_FORMAT = 'array_record'
 COUNTS = ('documents', 'tokens', 'characters', 'bytes')
 Sources = Mapping[str, Sequence[Source]]
@@ -36,13 +36,13 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
   A record is {'document': the document's name, 'text': a piece of it}. Joined,
   the pieces of a document are its text.
 
-  A subclass says where its files lie (`_sources`) and fills in:
+  A subclass finds its files in `_sources` and defines:
     DESCRIPTION, CITATION, HOMEPAGE, LICENSE: for the user.
-    MANUAL_DOWNLOAD_INSTRUCTIONS: which files, under which names.
-    URL: what to download; '' where the licence forbids it.
-    PUBLISHED: split -> {count -> what the corpus has}; see `COUNTS`. Tokens are
-      words between white space, and one more for every line.
-    RECORDS_PER_SHARD: so many that a shard has a few hundred megabytes.
+    MANUAL_DOWNLOAD_INSTRUCTIONS: the files and their names.
+    URL: the file to download; '' if the licence forbids it.
+    PUBLISHED: split -> {one of `COUNTS` -> its value in the published corpus}.
+      Tokens are words between white space, and one more for every line.
+    RECORDS_PER_SHARD: for shards of a few hundred megabytes.
   """
 
   VERSION = tfds.core.Version('1.0.0')
@@ -52,7 +52,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
   RECORDS_PER_SHARD = 256
 
   def __init_subclass__(cls, **kwargs):
-    # `load.py` names them. In TFDS's own list gigaword would be there twice.
+    # `load.py` lists the builders; TFDS has a gigaword of its own.
     super().__init_subclass__(skip_registration=True, **kwargs)
 
   @abc.abstractmethod
@@ -61,37 +61,37 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
 
   @property
   def can_download(self) -> bool:
-    """Whether the corpus can be had without the user's doing."""
+    """Whether the corpus can be downloaded without the user's help."""
     return bool(self.URL)
 
   @property
   def counts(self) -> dict[str, dict[str, int]]:
-    """Split -> {one of `COUNTS` -> how many}, of what has been prepared."""
+    """Split -> {one of `COUNTS` -> its value} of the prepared corpus."""
     return cast(dict[str, dict[str, int]], self.info.metadata)
 
   def _download(self, dl_manager: tfds.download.DownloadManager) -> Sources:
-    """Split -> its files in order, fetched from where they are published."""
+    """Downloads the corpus; returns split -> its files in order."""
     return self._sources(self._fetch(dl_manager, self.URL))
 
   def _documents(self, source: Source) -> Iterator[tuple[str, Iterator[str]]]:
-    """The documents of a file: name, and parts that joined are the text.
+    """Yields the documents of a file: the name, and parts of the text.
 
-    Those without text are left out of everything.
+    Documents without text are skipped.
     """
     yield source.title, blocks(source)
 
   def _fetch(self, dl_manager: tfds.download.DownloadManager, urls: Any) -> Any:
-    """A tree of URLs -> the same tree of paths.
+    """Downloads a URL, or a dict of URLs; returns the path or paths.
 
     Raises:
-      DatasetError: the network or the server would not.
+      DatasetError: the download failed.
     """
     try:
       paths = dl_manager.download(urls)
     except (OSError, tfds.download.DownloadError) as error:
       raise DatasetError(
         f'{self.name} could not be downloaded: {error}. Try again, or fetch '
-        'it another way and name its folder (--manual_dir). '
+        'it by other means and name its folder (--manual_dir). '
         f'{self.MANUAL_DOWNLOAD_INSTRUCTIONS}'
       ) from error
     if isinstance(paths, dict):
@@ -115,7 +115,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
   def _split_generators(self, dl_manager: tfds.download.DownloadManager):
     try:
       folder = pathlib.Path(dl_manager.manual_dir)
-    except AssertionError:  # TFDS's way of saying that there is none.
+    except AssertionError:  # Raised by TFDS if there is no manual folder.
       sources = self._download(dl_manager)
     else:
       sources = self._sources(folder)
@@ -143,7 +143,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             index += 1
           if text:
             counts['documents'] += 1
-            # The last line is one without a line end too.
+            # A last line without a line end counts too.
             counts['tokens'] += not text.endswith('\n')
         progress.update(files + 1, counts['bytes'])
     self._check_counts(split, counts, sources)
@@ -153,24 +153,24 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     self, split: str, counts: Mapping[str, int], sources: Sequence[Source]
   ) -> None:
     more = f' and {len(sources) - 1:,} more' if len(sources) > 1 else ''
-    for what, published in self.PUBLISHED.get(split, {}).items():
-      if counts[what] != published:
+    for unit, published in self.PUBLISHED.get(split, {}).items():
+      if counts[unit] != published:
         raise DatasetError(
-          f'The {split} split of {self.name} has {counts[what]:,} {what}; '
+          f'The {split} split of {self.name} has {counts[unit]:,} {unit}; '
           f'the corpus has {published:,}. Incomplete or another version: '
           f'{sources[0]}{more}. {self.MANUAL_DOWNLOAD_INSTRUCTIONS}'
         )
 
   def _download_and_prepare(self, dl_manager, download_config) -> None:
-    """Writes every split; TFDS renames the folder when all of it is there."""
-    # `self.info` names the folder as it will be; a fresh one as it is now.
+    """Writes every split; TFDS renames the folder when it is complete."""
+    # `self.info` has the final folder; a new one has the temporary folder.
     written = self._info()
     writer = tfds.core.SequentialWriter(
       written, self.RECORDS_PER_SHARD, file_format=FILE_FORMAT
     )
     for split, examples in self._split_generators(dl_manager).items():
       writer.initialize_splits([split])
-      # Typed as a list, but walked through once, which a stream is enough for.
+      # Typed as a list, but iterated over once, so a generator will do.
       records: Any = (record for _, record in examples)
       writer.add_examples({split: records})
     writer.close_all()

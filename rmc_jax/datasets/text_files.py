@@ -1,6 +1,6 @@
-"""Text read from plain, gzip and zip files, piece by piece, with errors told.
+"""Reads text from plain, gzip and zip files, a piece at a time.
 
-A text of any size is never held whole: what is in memory is a piece or two.
+However large the text, only a piece or two are in memory.
 """
 
 from collections.abc import Iterable
@@ -17,32 +17,28 @@ from typing import TextIO
 import zipfile
 import zlib
 
-# Characters. A record of array_record is read whole, so not much more; each
+from rmc_jax.errors import ConfigurationError
+
+# Characters per record. Records are read whole, so not much more; every record
 # costs a read, so not much less.
 PIECE = 1_000_000
 _BLOCK = 1 << 16
-_UTF_16 = b'\xff\xfe', b'\xfe\xff'  # what such a text begins with
+_UTF_16 = b'\xff\xfe', b'\xfe\xff'  # byte order marks
 
 
-class DatasetError(ValueError):
-  """A corpus cannot be prepared or read; names the file and the remedy.
-
-  Attributes:
-    exit_code: for command lines: start again once somebody has looked.
-  """
-
-  exit_code = 77
+class DatasetError(ConfigurationError):
+  """A corpus cannot be prepared or read; names the file and the remedy."""
 
 
 class Source(NamedTuple):
-  """Where a text lies.
+  """The location of a text.
 
   Attributes:
     path: a plain file, a .gz file, or a zip archive.
-    member: the name inside the archive; '' where `path` is none.
-    start: the first character that counts.
-    stop: the first that does not any more; None for the end of the file.
-    name: what to call the text; '' for the name of its file.
+    member: the name inside the archive; '' if `path` is not an archive.
+    start: the first character of the text.
+    stop: the character after the last; None for the end of the file.
+    name: the name of the text; '' for the name of its file.
   """
 
   path: pathlib.Path
@@ -61,24 +57,24 @@ class Source(NamedTuple):
 
 
 def find(folder: pathlib.Path, names: Sequence[str]) -> Source:
-  """The first file of `folder` that has one of `names`, or that and .gz.
+  """Finds the first of `names` in `folder`, plain or with a final .gz.
 
   Raises:
-    DatasetError: there is none.
+    DatasetError: none of them exists.
   """
   for name in names:
     for path in (folder / name, folder / f'{name}.gz'):
       if path.is_file():
         return Source(path)
   raise DatasetError(
-    f'{folder} has no {" or ".join(names)}, with or without .gz behind it. '
+    f'{folder} has no {" or ".join(names)}, with or without a final .gz. '
     f'It has: {contents(folder)}. Put the file there, or name the folder '
     'that has it.'
   )
 
 
 def contents(folder: pathlib.Path) -> str:
-  """The first few names in a folder, for a message."""
+  """The first few names in a folder, for messages."""
   names = sorted(path.name for path in folder.iterdir())
   if not names:
     return 'nothing'
@@ -86,38 +82,38 @@ def contents(folder: pathlib.Path) -> str:
 
 
 def check(source: Source) -> None:
-  """Raises DatasetError where a source is missing or empty, before it is read.
+  """Raises DatasetError if a source is missing or empty.
 
-  What is broken further in is found by `open_text`.
+  `open_text` finds damage further into the file.
   """
   if not any(block.strip() for block in blocks(source)):
-    since = f' from character {source.start:,} on' if source.start else ''
+    where = f' from character {source.start:,} on' if source.start else ''
     raise DatasetError(
-      f'{source} is empty{since}. Fetch the file again and prepare again.'
+      f'{source} is empty{where}. Fetch the file again and prepare again.'
     )
 
 
 @contextlib.contextmanager
 def open_text(source: Source) -> Iterator[TextIO]:
-  """The whole file as UTF-8; line ends of any system become '\\n'.
+  """Opens the whole file as UTF-8; line ends of any system become '\\n'.
 
   Raises:
-    DatasetError: in the body of the `with`: the file is missing, cut off,
-      damaged or not UTF-8.
+    DatasetError: inside the `with`: the file is missing, truncated, damaged or
+      not UTF-8.
   """
   with contextlib.ExitStack() as stack:
     raw = None
     try:
       raw = stack.enter_context(_open_bytes(source, stack))
-      # Some books begin with a byte order mark, which is no text.
+      # Some books begin with a byte order mark.
       yield stack.enter_context(io.TextIOWrapper(raw, encoding='utf-8-sig'))
     except UnicodeDecodeError as error:
       wrong = error.object[error.start : error.start + 4]
       near = raw.tell() if raw is not None else 0
       packed = source.member or source.path.suffix == '.gz'
-      # A packed file that was damaged shows here before its checksum is read.
+      # Damage to a packed file shows here before its checksum is read.
       state = 'damaged or not UTF-8' if packed else 'not UTF-8'
-      first = 'Fetch it again; if it is whole, unpack it. ' if packed else ''
+      first = 'Fetch it again; if it is intact, unpack it. ' if packed else ''
       encoding = 'UTF-16' if wrong[:2] in _UTF_16 else 'LATIN1'
       raise DatasetError(
         f'{source} is {state}: it has {wrong!r} in its first {near:,} '
@@ -135,7 +131,7 @@ def open_text(source: Source) -> Iterator[TextIO]:
       ) from error
     except (EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
       raise DatasetError(
-        f'{source} cannot be read to its end: {error}. It is cut off or '
+        f'{source} cannot be read to its end: {error}. It is truncated or '
         'damaged: delete it, fetch it again and prepare again.'
       ) from error
 
@@ -155,7 +151,7 @@ def _open_bytes(source: Source, stack: contextlib.ExitStack) -> IO[bytes]:
 
 
 def blocks(source: Source) -> Iterator[str]:
-  """The text from `source.start` to `source.stop` in small blocks, in order."""
+  """Yields the text from `source.start` to `source.stop` in small blocks."""
   position = 0
   with open_text(source) as file:
     while source.stop is None or position < source.stop:
@@ -168,22 +164,22 @@ def blocks(source: Source) -> Iterator[str]:
 
 
 def pieces(parts: Iterable[str], size: int = PIECE) -> Iterator[str]:
-  """Joins parts of one text and cuts it again where that does no harm.
+  """Cuts a text into pieces of at most `size` characters.
 
   Args:
     parts: strings that joined are the text.
     size: characters of a piece, at most.
 
   Yields:
-    Strings that joined are the text. A piece ends behind a line end; where a
-    line is longer than a piece, behind a space; where there is none, anywhere.
+    Strings that joined are the text. A piece ends after a line end; if a line
+    is longer than a piece, after a space; if it has none, anywhere.
   """
-  held = ''
+  buffer = ''
   for part in parts:
-    held += part
-    while len(held) > size:
-      end = held.rfind('\n', 0, size) + 1 or held.rfind(' ', 0, size) + 1
-      yield held[: end or size]
-      held = held[end or size :]
-  if held:
-    yield held
+    buffer += part
+    while len(buffer) > size:
+      end = buffer.rfind('\n', 0, size) + 1 or buffer.rfind(' ', 0, size) + 1
+      yield buffer[: end or size]
+      buffer = buffer[end or size :]
+  if buffer:
+    yield buffer

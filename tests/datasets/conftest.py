@@ -1,4 +1,4 @@
-"""A server of files and the folder of real corpora, for the builders' tests."""
+"""Fixtures of the builders' tests: an HTTP server and real corpora."""
 
 import functools
 import http.server
@@ -11,24 +11,21 @@ import pytest
 
 @pytest.fixture
 def serve(monkeypatch):
-  """Path with its query -> content, served until the test ends: URL, asked.
-
-  `asked` fills with the paths that were asked for.
-  """
-  # Proxies of this machine are not for addresses of its own.
+  """Serves {path with query: content}; returns (URL, requested paths)."""
+  # No proxy for local addresses.
   monkeypatch.setenv('NO_PROXY', '127.0.0.1')
   servers = []
 
   def start(files):
-    asked = []
+    requested = []
     server = http.server.ThreadingHTTPServer(
-      ('127.0.0.1', 0), functools.partial(_Handler, files, asked)
+      ('127.0.0.1', 0), functools.partial(_Handler, files, requested)
     )
     servers.append(server)
     threading.Thread(
       target=server.serve_forever, kwargs={'poll_interval': 0.01}, daemon=True
     ).start()
-    return f'http://127.0.0.1:{server.server_port}', asked
+    return f'http://127.0.0.1:{server.server_port}', requested
 
   yield start
   for server in servers:
@@ -37,12 +34,12 @@ def serve(monkeypatch):
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-  def __init__(self, files, asked, *args):
-    self.files, self.asked = files, asked
+  def __init__(self, files, requested, *args):
+    self.files, self.requested = files, requested
     super().__init__(*args)
 
   def do_GET(self):
-    self.asked.append(self.path)
+    self.requested.append(self.path)
     content = self.files.get(self.path)
     self.send_response(404 if content is None else 200)
     self.send_header('Content-Length', str(len(content or b'')))
@@ -50,17 +47,17 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     self.wfile.write(content or b'')
 
   def log_message(self, *args):
-    """Nothing, where the base class writes on standard error."""
+    """Prints nothing on standard error."""
 
 
 @pytest.fixture
 def real_data():
-  """Name -> the folder of a real corpus; skips where there is none."""
+  """Finds the folder of a real corpus by name; skips if there is none."""
 
   def find(name):
     root = os.environ.get('RMC_DATA')
     if root is None or not (pathlib.Path(root) / name).is_dir():
-      pytest.skip(f'RMC_DATA names no folder that has {name}')
+      pytest.skip(f'the folder RMC_DATA has no {name}')
     return pathlib.Path(root) / name
 
   return find

@@ -21,7 +21,7 @@ TEXTS = {
 
 @pytest.fixture
 def corpus(tmp_path, monkeypatch):
-  """A small Penn Treebank, the counts of which nobody has published."""
+  """A small Penn Treebank, without published counts to check."""
   monkeypatch.setattr(PennTreebank, 'PUBLISHED', {})
   folder = tmp_path / 'mine'
   folder.mkdir()
@@ -46,7 +46,7 @@ def test_prepares_and_reads_in_order(corpus, tmp_path):
     assert all(piece.endswith('\n') for piece in found)
 
 
-def test_what_is_made_of_a_corpus_may_lie_with_it(corpus, tmp_path):
+def test_derived_files_may_be_stored_with_the_corpus(corpus, tmp_path):
   prepare(corpus, tmp_path)
   folder = load.folder('ptb', data_dir=tmp_path / 'data')
   assert folder == tmp_path / 'data/ptb/1.0.0'
@@ -56,7 +56,7 @@ def test_what_is_made_of_a_corpus_may_lie_with_it(corpus, tmp_path):
   assert ''.join(found) == TEXTS['train']
 
 
-def test_the_second_time_there_is_nothing_to_do(corpus, tmp_path, capsys):
+def test_a_second_preparation_does_nothing(corpus, tmp_path, capsys):
   first = prepare(corpus, tmp_path)
   captured = capsys.readouterr()
   assert 'Preparing ptb in' in captured.err
@@ -70,7 +70,7 @@ def test_the_second_time_there_is_nothing_to_do(corpus, tmp_path, capsys):
   assert str(tmp_path / 'data/ptb/1.0.0') in err
 
 
-def test_the_users_folder_may_lie_in_the_data_folder(corpus, tmp_path):
+def test_the_users_folder_may_be_in_the_data_folder(corpus, tmp_path):
   place = tmp_path / 'data/downloads/manual/ptb'
   with pytest.raises(DatasetError, match=f'cannot be downloaded.*{place}'):
     load.prepare('ptb', data_dir=tmp_path / 'data')
@@ -79,7 +79,7 @@ def test_the_users_folder_may_lie_in_the_data_folder(corpus, tmp_path):
   assert load.prepare('ptb', data_dir=tmp_path / 'data')['train'] == 2
 
 
-def test_another_copy_is_not_taken_for_the_one_that_is_prepared(
+def test_a_prepared_corpus_is_not_replaced_by_another_copy(
   corpus, tmp_path, capsys
 ):
   prepare(corpus, tmp_path)
@@ -90,7 +90,7 @@ def test_another_copy_is_not_taken_for_the_one_that_is_prepared(
   assert str(tmp_path / 'data/ptb/1.0.0') in second
 
 
-def test_an_incomplete_folder_is_named_and_not_filled_up(corpus, tmp_path):
+def test_an_incomplete_corpus_is_refused(corpus, tmp_path):
   prepare(corpus, tmp_path)
   folder = tmp_path / 'data/ptb/1.0.0'
   description = folder / 'dataset_info.json'
@@ -116,14 +116,14 @@ def test_an_incomplete_folder_is_named_and_not_filled_up(corpus, tmp_path):
   assert load.documents('ptb', 'train', data_dir=tmp_path / 'data')
 
 
-def test_a_full_disk_or_a_file_in_the_way_is_told(
+def test_a_full_disk_or_a_file_in_place_of_the_folder_is_an_error(
   corpus, tmp_path, monkeypatch
 ):
   (tmp_path / 'file').write_text('in the way')
   with pytest.raises(DatasetError, match='not be prepared in .*file.*name oth'):
     load.prepare('ptb', data_dir=tmp_path / 'file', manual_dir=corpus)
 
-  def full(*_, **__):  # as array_record says it
+  def full(*_, **__):  # the error of array_record
     raise RuntimeError('write() failed: No space left on device')
 
   monkeypatch.setattr(load.tfds.core.SequentialWriter, 'close_all', full)
@@ -132,24 +132,28 @@ def test_a_full_disk_or_a_file_in_the_way_is_told(
   assert not list((tmp_path / 'data/ptb').iterdir())
 
 
-def test_own_books_do_not_lie_where_pg19_is_looked_for(tmp_path):
-  with pytest.raises(DatasetError, match=r'manual/gutenberg-folder or name'):
+def test_own_books_and_pg19_have_different_manual_folders(tmp_path):
+  with pytest.raises(
+    DatasetError, match=r'manual/gutenberg-folder has no copy'
+  ):
     load.prepare('gutenberg/folder', data_dir=tmp_path)
 
 
-def test_a_folder_with_nothing_in_it_is_named(corpus, tmp_path):
+def test_an_empty_or_missing_manual_folder_is_refused(corpus, tmp_path):
   (tmp_path / 'empty').mkdir()
   for name in ('absent', 'empty'):
-    with pytest.raises(DatasetError, match=f'{name} is no folder, or is emp'):
+    with pytest.raises(
+      DatasetError, match=f'{name} is not a folder, or is emp'
+    ):
       prepare(tmp_path / name, tmp_path)
 
 
-def test_nothing_is_downloaded_against_the_users_will(tmp_path):
-  with pytest.raises(DatasetError, match=r'text8 is not to be downl.*Wanted'):
+def test_nothing_is_downloaded_if_the_user_forbids_it(tmp_path):
+  with pytest.raises(DatasetError, match=r'text8 was not to be downl.*Needed'):
     load.prepare('text8', data_dir=tmp_path, download=False)
 
 
-def test_unknown_names_are_answered_with_the_known(corpus, tmp_path):
+def test_unknown_names_are_errors_that_list_the_known(corpus, tmp_path):
   for call in (
     lambda: load.prepare('wikitext', data_dir=tmp_path),
     lambda: load.documents('wikitext', 'train', data_dir=tmp_path),
@@ -162,7 +166,7 @@ def test_unknown_names_are_answered_with_the_known(corpus, tmp_path):
     load.documents('ptb', 'validation', data_dir=tmp_path / 'data')
 
 
-def test_what_is_not_prepared_is_answered_with_the_command(tmp_path):
+def test_an_unprepared_corpus_is_an_error_with_the_command(tmp_path):
   for call in (
     lambda: load.documents('ptb', 'train', data_dir=tmp_path),
     lambda: load.summary('ptb', data_dir=tmp_path),
@@ -176,18 +180,18 @@ def test_what_is_not_prepared_is_answered_with_the_command(tmp_path):
       call()
 
 
-def test_a_missing_split_is_named_and_leaves_nothing(corpus, tmp_path):
+def test_a_missing_split_is_an_error_and_leaves_no_files(corpus, tmp_path):
   (corpus / 'ptb.valid.txt').unlink()
   with pytest.raises(DatasetError, match=r'mine has no ptb\.valid\.txt or val'):
     prepare(corpus, tmp_path)
   assert not any((tmp_path / 'data/ptb').iterdir())
 
 
-def test_a_damaged_record_is_named(corpus, tmp_path):
+def test_a_damaged_record_is_an_error(corpus, tmp_path):
   prepare(corpus, tmp_path)
   (shard,) = (tmp_path / 'data/ptb/1.0.0').glob('*train*')
   content = bytearray(shard.read_bytes())
-  # Near the end of the second record, past the header of its chunk.
+  # Near the end of the second record, after the header of its chunk.
   content[len(content) // 2] ^= 1
   shard.write_bytes(content)
   with pytest.raises(
@@ -196,7 +200,7 @@ def test_a_damaged_record_is_named(corpus, tmp_path):
     list(load.documents('ptb', 'train', data_dir=tmp_path / 'data'))
 
 
-def test_what_a_killed_process_left_is_taken_away(corpus, tmp_path):
+def test_files_of_a_killed_process_are_removed(corpus, tmp_path):
   program = """
 import os, signal, sys
 from rmc_jax.datasets import load
@@ -230,7 +234,7 @@ def test_a_second_process_waits_for_the_first(corpus, tmp_path, capsys):
   assert 'Another process prepares ptb' in capsys.readouterr().err
 
 
-def test_the_summary_has_counts_place_and_licence(corpus, tmp_path):
+def test_summary_has_counts_folder_and_licence(corpus, tmp_path):
   prepare(corpus, tmp_path)
   text = load.summary('ptb', data_dir=tmp_path / 'data')
   lines = text.splitlines()

@@ -9,7 +9,7 @@ from rmc_jax.datasets import prepare
 
 
 def run(*arguments):
-  # With every warning an error, and without TensorFlow however it is asked for.
+  # Every warning is an error.
   return subprocess.run(
     [
       *(sys.executable, '-W', 'error', '-m', 'rmc_jax.datasets.prepare'),
@@ -21,7 +21,7 @@ def run(*arguments):
   )
 
 
-def test_prepares_says_what_it_did_and_that_it_is_done(tmp_path):
+def test_prints_a_summary_and_progress(tmp_path):
   for name in ('a', 'b', 'c', 'd'):
     (tmp_path / f'{name}.txt').write_text(f'Book {name} it is.\n')
   arguments = 'gutenberg/folder', '--data_dir', tmp_path / 'data'
@@ -33,7 +33,7 @@ def test_prepares_says_what_it_did_and_that_it_is_done(tmp_path):
   assert lines[2].split() == ['train', '2', '10', '28', '28', '2']
   assert lines[5].startswith('licence: ')
   assert 'train: 0.0 MB, 2 of 2 files' in out.stderr
-  # Nothing but what we say ourselves.
+  # No output of other libraries.
   assert len(out.stderr.splitlines()) == 4
 
   again = run(*arguments)
@@ -46,11 +46,11 @@ def test_an_error_is_one_message_and_exit_code_77(tmp_path):
   out = run('ptb', f'--data_dir={tmp_path}', '--manual_dir=/nowhere/at/all')
   assert out.returncode == errors.CONFIGURATION_ERROR
   assert out.stdout == ''
-  assert out.stderr.startswith('prepare: /nowhere/at/all is no folder')
+  assert out.stderr.startswith('prepare: /nowhere/at/all is not a folder')
   assert 'Traceback' not in out.stderr
 
 
-def test_options_reach_load(tmp_path, monkeypatch, capsys):
+def test_options_are_passed_to_load(tmp_path, monkeypatch, capsys):
   asked = []
   monkeypatch.setattr(
     load, 'prepare', lambda name, **options: asked.append((name, options))
@@ -61,12 +61,12 @@ def test_options_reach_load(tmp_path, monkeypatch, capsys):
   assert prepare.main(['ptb', '--manual_dir=m']) == 0
   assert asked == [
     ('text8', {'data_dir': 'd', 'manual_dir': None, 'download': False}),
-    # 'data' is where experiments look.
+    # 'data' is the default of the experiments.
     ('ptb', {'data_dir': 'data', 'manual_dir': 'm', 'download': True}),
   ]
 
 
-def test_an_interruption_is_one_line(monkeypatch, capsys):
+def test_an_interruption_prints_one_line(monkeypatch, capsys):
   def interrupt(*_, **__):
     raise KeyboardInterrupt
 
@@ -75,7 +75,7 @@ def test_an_interruption_is_one_line(monkeypatch, capsys):
   assert capsys.readouterr().err.startswith('prepare: interrupted')
 
 
-def test_the_package_loads_tfds_only_through_the_door():
+def test_only_load_imports_tfds():
   program = (
     'import rmc_jax.datasets, rmc_jax.datasets.text_files, sys;'
     "assert 'tensorflow_datasets' not in sys.modules;"

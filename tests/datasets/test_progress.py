@@ -6,16 +6,16 @@ import re
 import pytest
 from rich.console import Console
 
+from rmc_jax.datasets.progress import log
 from rmc_jax.datasets.progress import Progress
-from rmc_jax.datasets.progress import say
 
 
-def test_a_log_gets_a_line_now_and_then_and_one_at_the_end():
+def test_a_log_file_gets_a_line_per_interval_and_one_at_the_end():
   out = io.StringIO()
   console = Console(file=out, force_terminal=False, width=40)
   with Progress('valid', 1_500, console=console) as progress:
     progress.update(3, 2_000_000)
-    assert out.getvalue() == ''  # Ten seconds are not over.
+    assert out.getvalue() == ''  # ten seconds have not passed
     progress.update(1_500, 7_654_321_000)
   assert re.fullmatch(
     r'valid: 7,654\.3 MB, 1,500 of 1,500 files, [\d,.]+ MB/s\n',
@@ -43,7 +43,7 @@ def test_a_terminal_gets_a_bar():
   assert '4/7' in out.getvalue()
 
 
-def test_an_end_by_an_error_is_not_shown_as_done():
+def test_an_error_prints_no_final_line():
   out = io.StringIO()
 
   def fail():
@@ -56,9 +56,9 @@ def test_an_end_by_an_error_is_not_shown_as_done():
   assert out.getvalue() == ''
 
 
-def test_speaks_on_standard_error_and_changes_nothing(capsys):
+def test_log_prints_verbatim_on_standard_error(capsys):
   line = 'a long line [bold] ' + 'x' * 300
-  say(line)
+  log(line)
   captured = capsys.readouterr()
   assert captured.err == line + '\n'
   assert captured.out == ''

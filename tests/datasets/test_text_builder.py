@@ -17,15 +17,15 @@ TEXTS = {
 
 
 class Lines(text_builder.TextBuilder):
-  """Every line is a document; `seen` is called before each."""
+  """Every line is a document; `on_document` is called before each."""
 
   name = 'lines'
   DESCRIPTION, CITATION, LICENSE = 'Lines.', 'Nobody, 2018.', 'Public domain.'
-  MANUAL_DOWNLOAD_INSTRUCTIONS = 'Wanted: three files.'
+  MANUAL_DOWNLOAD_INSTRUCTIONS = 'Needed: three files.'
   RECORDS_PER_SHARD = 3
 
-  def seen(self, index):
-    """For tests to look at the state of things."""
+  def on_document(self, index):
+    """A hook for tests."""
 
   def _sources(self, path):
     return {split: [find(path, [split])] for split in text_builder.SPLITS}
@@ -37,7 +37,7 @@ class Lines(text_builder.TextBuilder):
       yield 'without text', iter([''])
       return
     for index, line in enumerate(text.splitlines(keepends=True)):
-      self.seen(index)
+      self.on_document(index)
       yield f'{source.title} {index}', iter([line])
 
 
@@ -61,7 +61,7 @@ def records(builder, split):
 
 def test_records_are_the_documents_in_order(corpus, tmp_path):
   prepare(Lines(data_dir=tmp_path / 'data'), corpus)
-  builder = Lines(data_dir=tmp_path / 'data')  # As a later process sees it.
+  builder = Lines(data_dir=tmp_path / 'data')  # as in a later process
   assert list(builder.info.splits) == ['train', 'valid', 'test']
   assert builder.info.splits['train'].num_examples == 40
   # 40 records in shards of 3.
@@ -74,7 +74,7 @@ def test_records_are_the_documents_in_order(corpus, tmp_path):
   assert names == [f'train {i}' for i in range(40)]
 
 
-def test_counts_are_kept_with_the_licence(corpus, tmp_path):
+def test_counts_are_stored_with_the_licence(corpus, tmp_path):
   prepare(Lines(data_dir=tmp_path / 'data'), corpus)
   builder = Lines(data_dir=tmp_path / 'data')
   counts = {split: tuple(c.values()) for split, c in builder.counts.items()}
@@ -83,7 +83,7 @@ def test_counts_are_kept_with_the_licence(corpus, tmp_path):
   assert counts == {
     # Four words and a line end, forty times.
     'train': (40, 200, 790, 790),
-    # The last line counts though nothing ends it; ë has two bytes, € three.
+    # The last line counts without a line end; ë has two bytes, € three.
     'valid': (1, 7, 14, 17),
     'test': (1, 3, 8, 8),
   }
@@ -91,56 +91,54 @@ def test_counts_are_kept_with_the_licence(corpus, tmp_path):
   assert builder.info.citation == 'Nobody, 2018.'
 
 
-def test_records_go_to_disk_as_they_come(corpus, tmp_path, monkeypatch):
-  # Whoever holds a split in memory has no shard on the disk before its end.
+def test_records_are_written_one_by_one(corpus, tmp_path, monkeypatch):
+  # A builder that collects a split in memory writes no shard before its end.
   shards = []
 
-  def seen(self, index):
+  def on_document(self, index):
     shards.append(len(list(tmp_path.glob('data/lines/incomplete*/*train*'))))
 
-  monkeypatch.setattr(Lines, 'seen', seen)
+  monkeypatch.setattr(Lines, 'on_document', on_document)
   prepare(Lines(data_dir=tmp_path / 'data'), corpus)
   train = shards[:40]
   assert train == [-(-index // 3) for index in range(40)]
 
 
-def test_other_counts_than_the_published_are_refused(
-  corpus, tmp_path, monkeypatch
-):
+def test_counts_must_equal_the_published(corpus, tmp_path, monkeypatch):
   for counts in ({'tokens': 7}, {'documents': 1, 'characters': 14}):
     monkeypatch.setattr(Lines, 'PUBLISHED', {'valid': counts})
     prepare(Lines(data_dir=tmp_path / str(len(counts))), corpus)
   monkeypatch.setattr(Lines, 'PUBLISHED', {'valid': {'tokens': 1_008}})
   with pytest.raises(
     DatasetError,
-    match='valid split of lines has 7 tokens; the corpus has 1,008.*Wanted',
+    match='valid split of lines has 7 tokens; the corpus has 1,008.*Needed',
   ):
     prepare(Lines(data_dir=tmp_path / 'data'), corpus)
   assert not any((tmp_path / 'data/lines').iterdir())
 
 
 @pytest.mark.parametrize('error', [KeyboardInterrupt, MemoryError])
-def test_an_interruption_leaves_nothing(corpus, tmp_path, monkeypatch, error):
-  def seen(self, index):
+def test_an_interruption_leaves_no_files(corpus, tmp_path, monkeypatch, error):
+  def on_document(self, index):
     if index == 20:
       raise error
 
-  monkeypatch.setattr(Lines, 'seen', seen)
+  monkeypatch.setattr(Lines, 'on_document', on_document)
   with pytest.raises(error):
     prepare(Lines(data_dir=tmp_path / 'data'), corpus)
   assert not any((tmp_path / 'data/lines').iterdir())
   assert not Lines(data_dir=tmp_path / 'data').info.initialized
 
 
-def test_every_file_is_looked_at_before_the_first_is_read(
+def test_every_file_is_checked_before_the_first_is_read(
   corpus, tmp_path, monkeypatch
 ):
   (corpus / 'test').write_text(' \n')
-  monkeypatch.setattr(Lines, '_documents', None)  # Nothing may call it.
+  monkeypatch.setattr(Lines, '_documents', None)  # must not be called
   with pytest.raises(DatasetError, match='test is empty'):
     prepare(Lines(data_dir=tmp_path / 'data'), corpus)
 
 
-def test_tfds_own_list_knows_nothing_of_them():
-  # It has a gigaword and would refuse to load the second one.
+def test_builders_are_not_registered_with_tfds():
+  # TFDS has a gigaword and would refuse to load a second one.
   assert not {'lines', 'gigaword'} & set(registered.list_imported_builders())

@@ -34,7 +34,7 @@ FORMS = ('plain', 'gz', 'zip')
 
 
 @pytest.mark.parametrize('form', FORMS)
-def test_reads_all_of_it_in_order(tmp_path, form):
+def test_reads_the_whole_text_in_order(tmp_path, form):
   source = write(tmp_path, form, LONG.encode())
   found = list(text_files.blocks(source))
   assert len(found) > 3
@@ -51,12 +51,12 @@ def test_start_and_stop_count_characters(tmp_path, start, stop):
   assert ''.join(found) == LONG[start:stop]
 
 
-def test_line_ends_and_byte_order_marks_of_other_systems(tmp_path):
+def test_normalizes_line_ends_and_byte_order_marks(tmp_path):
   source = write(tmp_path, 'plain', '\ufeffone\r\ntwo\rthree\n'.encode())
   assert ''.join(text_files.blocks(source)) == 'one\ntwo\nthree\n'
 
 
-def test_a_source_has_the_name_of_its_text():
+def test_titles_of_sources():
   path = pathlib.Path('data')
   assert Source(path / 'emma.txt.gz').title == 'emma.txt'
   assert Source(path / 'a.zip', 'a/wiki.tokens').title == 'a/wiki.tokens'
@@ -65,17 +65,17 @@ def test_a_source_has_the_name_of_its_text():
 
 
 @pytest.mark.parametrize('part', [1, 7, 40, 10_000])
-def test_pieces_end_behind_lines_and_lose_nothing(part):
+def test_pieces_end_after_lines_and_join_to_the_text(part):
   text = ''.join(LONG.splitlines(keepends=True)[:150])
   parts = [text[i : i + part] for i in range(0, len(text), part)]
   pieces = list(text_files.pieces(parts, 100))
   assert ''.join(pieces) == text
   assert all(piece.endswith('\n') for piece in pieces)
-  # Lines have about 20 characters: none more would have fitted.
+  # Lines have about 20 characters: no further line would fit.
   assert all(75 < len(piece) <= 100 for piece in pieces[:-1])
 
 
-def test_pieces_of_long_lines_end_behind_a_space_or_anywhere():
+def test_pieces_of_long_lines_end_after_a_space_or_anywhere():
   assert list(text_files.pieces(['ab cd ef\ngh'], 4)) == [
       'ab ', 'cd ', 'ef\n', 'gh',
   ]  # fmt: skip
@@ -84,7 +84,7 @@ def test_pieces_of_long_lines_end_behind_a_space_or_anywhere():
 
 
 @pytest.mark.parametrize('form', ['gz', 'zip'])
-def test_a_file_that_is_cut_off_is_named(tmp_path, form):
+def test_a_truncated_file_is_an_error(tmp_path, form):
   source = write(tmp_path, form, LONG.encode())
   whole = source.path.read_bytes()
   source.path.write_bytes(whole[: len(whole) // 2])
@@ -93,24 +93,24 @@ def test_a_file_that_is_cut_off_is_named(tmp_path, form):
 
 
 @pytest.mark.parametrize('form', ['gz', 'zip'])
-def test_a_damaged_file_is_named(tmp_path, form):
+def test_a_damaged_file_is_an_error(tmp_path, form):
   source = write(tmp_path, form, LONG.encode())
   content = bytearray(source.path.read_bytes())
   content[len(content) // 2] ^= 1
   source.path.write_bytes(content)
-  with pytest.raises(DatasetError, match='cut off or damaged: delete it'):
+  with pytest.raises(DatasetError, match='truncated or damaged: delete it'):
     list(text_files.blocks(source))
 
 
 @pytest.mark.parametrize('name', ['text.txt.gz', 'text.zip'])
-def test_a_file_that_is_no_archive_is_named(tmp_path, name):
+def test_a_file_that_is_not_an_archive_is_an_error(tmp_path, name):
   (tmp_path / name).write_text('<html>moved</html>')
   member = 'inside/text.txt' if name.endswith('zip') else ''
   with pytest.raises(DatasetError, match=f'{name}.* cannot be read'):
     list(text_files.blocks(Source(tmp_path / name, member)))
 
 
-def test_a_missing_file_or_member_is_named(tmp_path):
+def test_a_missing_file_or_member_is_an_error(tmp_path):
   with pytest.raises(DatasetError, match=r'no .*absent\.txt\. Fetch the file'):
     list(text_files.blocks(Source(tmp_path / 'absent.txt')))
   source = write(tmp_path, 'zip', b'text')
@@ -118,13 +118,15 @@ def test_a_missing_file_or_member_is_named(tmp_path):
     list(text_files.blocks(source._replace(member='other')))
 
 
-def test_what_may_not_be_opened_is_not_called_damaged(tmp_path, monkeypatch):
+def test_a_folder_or_forbidden_file_is_not_called_damaged(
+  tmp_path, monkeypatch
+):
   (tmp_path / 'folder.txt').mkdir()
   with pytest.raises(DatasetError, match=r'folder\.txt cannot be opened: Is a'):
     list(text_files.blocks(Source(tmp_path / 'folder.txt')))
   source = write(tmp_path, 'plain', b'text')
 
-  def refuse(*_):  # The superuser is refused nothing.
+  def refuse(*_):  # Permissions do not restrict the superuser.
     raise PermissionError(13, 'Permission denied', str(source.path))
 
   monkeypatch.setattr(pathlib.Path, 'open', refuse)
@@ -136,7 +138,7 @@ def test_what_may_not_be_opened_is_not_called_damaged(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize('form', FORMS)
 @pytest.mark.parametrize('encoding', ['latin-1', 'utf-16'])
-def test_another_encoding_is_named_with_the_bytes(tmp_path, form, encoding):
+def test_another_encoding_is_an_error_with_the_bytes(tmp_path, form, encoding):
   text = 'plain ' * 40_000 + 'naïve text'
   source = write(tmp_path, form, text.encode(encoding))
   state = 'not UTF-8' if form == 'plain' else 'damaged or not UTF-8.*unpack'
@@ -152,13 +154,13 @@ def test_another_encoding_is_named_with_the_bytes(tmp_path, form, encoding):
 
 @pytest.mark.parametrize('form', FORMS)
 @pytest.mark.parametrize('content', [b'', b' \n\n', b'\xef\xbb\xbf'])
-def test_a_file_without_text_is_named(tmp_path, form, content):
+def test_a_file_without_text_is_an_error(tmp_path, form, content):
   source = write(tmp_path, form, content)
   with pytest.raises(DatasetError, match='text.* is empty. Fetch'):
     text_files.check(source)
 
 
-def test_an_empty_rest_is_named_and_a_text_passes(tmp_path):
+def test_text_must_follow_the_start(tmp_path):
   source = write(tmp_path, 'plain', b'\n' * 70_000 + b'text')
   text_files.check(source)
   text_files.check(source._replace(start=70_003))
@@ -166,7 +168,7 @@ def test_an_empty_rest_is_named_and_a_text_passes(tmp_path):
     text_files.check(source._replace(start=70_004))
 
 
-def test_finds_the_first_name_there_is(tmp_path):
+def test_finds_the_first_name_that_exists(tmp_path):
   for name in ('b.txt', 'a.txt.gz', 'c.txt'):
     (tmp_path / name).write_text('x')
   assert text_files.find(tmp_path, ['a.txt', 'b.txt']).path.name == 'a.txt.gz'
@@ -175,7 +177,7 @@ def test_finds_the_first_name_there_is(tmp_path):
     text_files.find(tmp_path, ['x', 'y'])
 
 
-def test_contents_are_a_few_names(tmp_path):
+def test_contents_lists_a_few_names(tmp_path):
   assert text_files.contents(tmp_path) == 'nothing'
   for number in range(12):
     (tmp_path / f'{number:02}').touch()

@@ -12,7 +12,7 @@ from rmc_jax.datasets.text_files import DatasetError
 from rmc_jax.datasets.text_files import open_text
 from rmc_jax.datasets.text_files import Source
 
-# Newswire -> its monthly files, as the corpus's own README counts them.
+# Newswire -> the number of its monthly files, from the README of the corpus.
 NEWSWIRES = {
   'afp': 146,
   'apw': 193,
@@ -25,12 +25,12 @@ NEWSWIRES = {
 
 
 class GigaWord(TextBuilder):
-  """A document is a story, or whatever else came over the wire, in order.
+  """English Gigaword; a document is a story or another text of a newswire.
 
-  All types of documents are taken, as a line for the headline and one for each
-  paragraph; those without text are left out. The newswires follow one another,
-  each month by month. How Santoro et al. 2018 split the corpus is not known:
-  here the last month of every newswire is for test, the one before for valid.
+  Documents of all types are read, as a line for the headline and one for each
+  paragraph; those without text are skipped. The newswires follow one another,
+  each month by month. Santoro et al. 2018 do not give their split: here test
+  has the last month of every newswire, and valid the one before.
   """
 
   name = 'gigaword'
@@ -41,14 +41,14 @@ class GigaWord(TextBuilder):
   )
   HOMEPAGE = 'https://catalog.ldc.upenn.edu/LDC2011T07'
   LICENSE = (
-    'LDC User Agreement (LDC2011T07): for its licensees; not to be passed on.'
+    'LDC User Agreement (LDC2011T07): for licensees, not for redistribution.'
   )
   MANUAL_DOWNLOAD_INSTRUCTIONS = (
-    'Wanted in the folder, at any depth: the seven folders afp_eng, apw_eng, '
+    'Needed in the folder, at any depth: the seven folders afp_eng, apw_eng, '
     'cna_eng, ltw_eng, nyt_eng, wpb_eng and xin_eng of LDC2011T07 with their '
     'monthly files, such as data/afp_eng/afp_eng_199405.gz.'
   )
-  RECORDS_PER_SHARD = 100_000  # About 2.5 kB each.
+  RECORDS_PER_SHARD = 100_000  # of about 2.5 kB each
 
   def _sources(self, path: pathlib.Path) -> Sources:
     sources: dict[str, list[Source]] = {split: [] for split in SPLITS}
@@ -58,7 +58,7 @@ class GigaWord(TextBuilder):
       for one, other in itertools.pairwise(months):
         if one.title == other.title:
           raise DatasetError(
-            f'{one} and {other} are the same month. Take one away.'
+            f'{one} and {other} are the same month. Remove one.'
           )
       if len(months) != published:
         raise DatasetError(
@@ -77,6 +77,6 @@ class GigaWord(TextBuilder):
           yield name, iter(text)
       except sgml.MalformedError as error:
         raise DatasetError(
-          f"{source}: {error}. It is damaged, or not in the LDC's form. "
+          f"{source}: {error}. It is damaged, or not in the LDC's format. "
           f'{self.MANUAL_DOWNLOAD_INSTRUCTIONS}'
         ) from error

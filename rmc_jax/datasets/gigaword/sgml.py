@@ -1,4 +1,4 @@
-"""The SGML of the LDC's newswire: documents out of lines.
+"""Parses the SGML of the LDC's newswire.
 
   <DOC id="XIN_ENG_20101231.0001" type="story" >
   <HEADLINE>
@@ -14,8 +14,8 @@
   </TEXT>
   </DOC>
 
-Every tag stands on a line of its own. Only the type 'story' has <P>: in the
-others the lines of <TEXT> are lines of a list or a table.
+Every tag is on a line of its own. Only the type 'story' has <P>: in the others
+the lines of <TEXT> are lines of a list or a table.
 """
 
 from collections.abc import Iterable
@@ -25,32 +25,31 @@ import re
 
 _BEGIN = re.compile(r'<DOC\s+id="([^"]+)"\s+type="[^"]+"\s*>')
 _TAG = re.compile(r'<(/?)(HEADLINE|DATELINE|TEXT|P)>')
-# These are wrapped anywhere, so their line ends mean nothing.
+# Text that is wrapped anywhere, so that its line ends have no meaning.
 _WRAPPED = ('HEADLINE', 'P')
 
 
 class MalformedError(ValueError):
-  """A line that cannot stand where it stands."""
+  """A line that is not allowed where it is."""
 
 
 def documents(lines: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-  """Reads documents: the headline, then the paragraphs.
+  """Parses the documents of a file.
 
   Args:
-    lines: of one file, with or without line ends.
+    lines: of the file, with or without line ends.
 
   Yields:
-    Name of a document and its lines, each with its line end: a headline or a
-    paragraph is one line; where there are no paragraphs, lines stay as they
-    are. Datelines and blank lines are left out; entities are replaced.
+    The name of a document and its lines, each with its line end: the headline
+    and every paragraph as one line each; outside paragraphs, lines as they are.
+    Datelines and blank lines are skipped; entities are replaced.
 
   Raises:
-    MalformedError: a tag is missing or stands where it should not; with the
-      number of the line.
+    MalformedError: a tag is missing or misplaced; has the line number.
   """
   name = None
-  text: list[str] = []  # Lines of the document.
-  parts: list[str] = []  # Lines of the headline or paragraph.
+  text: list[str] = []  # lines of the document
+  parts: list[str] = []  # lines of the headline or paragraph
   open_tags: list[str] = []
   number = 0
   for number, line in enumerate(lines, 1):

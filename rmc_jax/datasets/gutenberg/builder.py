@@ -15,7 +15,7 @@ from rmc_jax.datasets.text_files import contents
 from rmc_jax.datasets.text_files import DatasetError
 from rmc_jax.datasets.text_files import Source
 
-# Split -> the names that its folder may have; the first is that of PG-19.
+# Split -> the allowed names of its folder; the first is that of PG-19.
 _FOLDERS = {
   'train': ('train',),
   'valid': ('validation', 'valid'),
@@ -29,10 +29,10 @@ _LIST = (
 
 
 class Gutenberg(TextBuilder):
-  """A document is a book. The books of a split are in the order of their names.
+  """Project Gutenberg; a document is a book. Books are sorted by name.
 
-  The corpus of Rae et al. 2018, with which Santoro et al. 2018 trained, was
-  never published. PG-19 is its public successor, ten times as large.
+  The corpus of Rae et al. 2018, on which Santoro et al. 2018 trained, was never
+  published. PG-19 is its public successor, ten times as large.
   """
 
   name = 'gutenberg'
@@ -40,9 +40,7 @@ class Gutenberg(TextBuilder):
     tfds.core.BuilderConfig(
       name='pg19', description='PG-19: 28,752 books from before 1919.'
     ),
-    tfds.core.BuilderConfig(
-      name='folder', description='Books of your own, as they are.'
-    ),
+    tfds.core.BuilderConfig(name='folder', description='Your own books.'),
   ]
   DESCRIPTION = 'Books of Project Gutenberg, as plain text.'
   CITATION = (
@@ -53,16 +51,15 @@ class Gutenberg(TextBuilder):
   HOMEPAGE = 'https://github.com/google-deepmind/pg19'
   LICENSE = (
     'PG-19: Apache License 2.0; its books are in the public domain in the '
-    'United States. A folder of your own: as its books say.'
+    'United States. Your own books: their own licences.'
   )
   URL = 'https://storage.googleapis.com'
   MANUAL_DOWNLOAD_INSTRUCTIONS = (
-    'Wanted in the folder, for gutenberg (PG-19): train/, validation/ and '
+    'Needed in the folder, for gutenberg (PG-19): train/, validation/ and '
     f'test/ with the .txt files, as from "gsutil -m cp -r gs://{_BUCKET} ."; '
     'for gutenberg/folder: train/, valid/ (or validation/) and test/ with '
-    '.txt or .txt.gz files of your own, or all of them in the folder itself: '
-    'then a twentieth of the books each, but at least one, becomes valid and '
-    'test.'
+    '.txt or .txt.gz files of your own, or all files in the folder itself: '
+    'then valid and test each get a twentieth of the books, but at least one.'
   )
   PUBLISHED = {
     'train': {'documents': 28_602},
@@ -72,7 +69,7 @@ class Gutenberg(TextBuilder):
 
   @property
   def can_download(self) -> bool:
-    """PG-19 is public."""
+    """Whether this is PG-19, which is public."""
     return self.builder_config_name == 'pg19'
 
   def _sources(self, path: pathlib.Path) -> Sources:
@@ -100,7 +97,7 @@ class Gutenberg(TextBuilder):
   def _list(
     self, dl_manager: tfds.download.DownloadManager, folder: str
   ) -> list[str]:
-    """The names of the books in a folder of the bucket, page after page."""
+    """Lists the books in a folder of the bucket, page by page."""
     names, token = [], ''
     while True:
       url = _LIST.format(
@@ -141,27 +138,27 @@ def _books(folder: pathlib.Path) -> list[Source]:
   books = [Source(path) for path in paths]
   for one, other in itertools.pairwise(sorted(books, key=lambda b: b.title)):
     if one.title == other.title:
-      raise DatasetError(f'{one} and {other} are the same book. Take one away.')
+      raise DatasetError(f'{one} and {other} are the same book. Remove one.')
   return books
 
 
 def _split_by_book(books: list[Source]) -> Sources:
-  """By the digests of the names, so that a book stays where it is.
+  """Splits by the digests of the names, so that books keep their split.
 
-  That is, unless books are added or taken away: then a few may change places.
+  A few may change it when books are added or removed.
   """
   share = max(1, len(books) // 20)
   if len(books) < 3:
     raise DatasetError(
       f'{books[0].path.parent} has {len(books)} books; three splits need at '
-      'least three. Add books, or sort them into train/, valid/ and test/.'
+      'least three. Add books, or divide them into train/, valid/ and test/.'
     )
   ranked = sorted(
     books, key=lambda book: hashlib.sha256(book.title.encode()).digest()
   )
-  cuts = {
+  chosen = {
     'test': ranked[:share],
     'valid': ranked[share : 2 * share],
     'train': ranked[2 * share :],
   }
-  return {split: sorted(cuts[split]) for split in SPLITS}
+  return {split: sorted(chosen[split]) for split in SPLITS}

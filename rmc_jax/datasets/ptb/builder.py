@@ -1,6 +1,6 @@
 """Builder of the Penn Treebank as prepared for language models, 10,000 words.
 
-Its licence lets nobody pass it on, so it comes from the user's own copy.
+Its licence forbids redistribution, so it needs the user's own copy.
 """
 
 import pathlib
@@ -12,7 +12,7 @@ from rmc_jax.datasets.text_files import find
 
 
 class PennTreebank(TextBuilder):
-  """Sections 0-20, 21-22 and 23-24 as train, valid and test: one text each."""
+  """Penn Treebank: sections 0-20, 21-22 and 23-24 as train, valid and test."""
 
   name = 'ptb'
   DESCRIPTION = (
@@ -27,14 +27,13 @@ class PennTreebank(TextBuilder):
   )
   HOMEPAGE = 'https://catalog.ldc.upenn.edu/LDC99T42'
   LICENSE = (
-    'LDC User Agreement (LDC99T42, Treebank-3): for its licensees; not to be '
-    'passed on.'
+    'LDC User Agreement (LDC99T42, Treebank-3): for licensees, not for '
+    'redistribution.'
   )
   MANUAL_DOWNLOAD_INSTRUCTIONS = (
-    'Wanted in the folder: ptb.train.txt, ptb.valid.txt and ptb.test.txt '
-    '(also called train.txt, valid.txt and test.txt; each may have .gz '
-    'behind its name), as in simple-examples/data of the archive that '
-    "belongs to Mikolov's toolkit."
+    'Needed in the folder: ptb.train.txt, ptb.valid.txt and ptb.test.txt (or '
+    'train.txt, valid.txt and test.txt; each may end with .gz), as in '
+    "simple-examples/data of the archive of Mikolov's toolkit."
   )
   PUBLISHED = {
     'train': {'tokens': 929_589},

@@ -1,4 +1,4 @@
-"""Builder of Text8: a hundred million letters and spaces, on one line."""
+"""Builder of Text8: a hundred million letters and spaces on one line."""
 
 import pathlib
 
@@ -10,10 +10,10 @@ from rmc_jax.datasets.text_files import Source
 
 
 class Text8(TextBuilder):
-  """The first 90 million characters, the next 5 million and the last 5.
+  """Text8, split after 90 and 95 million characters.
 
-  The cut is at the character, as usual, so a word may begin in one split and
-  end in the next. Sukhbaatar et al. 2015 cut elsewhere, at 93.3 and 99 million.
+  As usual, words are split too, so one may begin in one split and end in the
+  next. Sukhbaatar et al. 2015 split after 93.3 and 99 million.
   """
 
   name = 'text8'
@@ -29,7 +29,7 @@ class Text8(TextBuilder):
   )
   URL = 'http://mattmahoney.net/dc/text8.zip'
   MANUAL_DOWNLOAD_INSTRUCTIONS = (
-    'Wanted in the folder: text8.zip, or text8 from it, or text8.gz.'
+    'Needed in the folder: text8.zip, or text8 from it, or text8.gz.'
   )
   PUBLISHED = {
     'train': {'characters': 90_000_000},
@@ -45,7 +45,7 @@ class Text8(TextBuilder):
       file = find(path, ('text8',))
     first, second, _ = (self.PUBLISHED[s]['characters'] for s in SPLITS)
     starts = 0, first, first + second
-    stops = first, first + second, None  # To the end, to notice too long a one.
+    stops = first, first + second, None  # None detects files that are too long
     return {
       split: [file._replace(start=start, stop=stop)]
       for split, start, stop in zip(SPLITS, starts, stops, strict=True)

@@ -1,7 +1,7 @@
 """Builders of WikiText-2 and WikiText-103, the versions with <unk>.
 
-A document is a whole split: its articles follow one another, as in every
-language model of them, and the headings tell where one ends.
+A document is a whole split: language models read its articles as one text, in
+which headings mark the articles.
 """
 
 import pathlib
@@ -12,19 +12,18 @@ from rmc_jax.datasets.text_builder import TextBuilder
 from rmc_jax.datasets.text_files import find
 from rmc_jax.datasets.text_files import Source
 
-# Merity et al. 2016, table 1; counted with one <eos> a line. Both corpora have
-# the same articles there.
+# Merity et al. 2016, table 1, with one <eos> per line. Both corpora have the
+# same articles in these splits.
 _VALID, _TEST = {'tokens': 217_646}, {'tokens': 245_569}
 _INSTRUCTIONS = (
-  'Wanted in the folder: {archive}-v1.zip, or wiki.train.tokens, '
+  'Needed in the folder: {archive}-v1.zip, or wiki.train.tokens, '
   'wiki.valid.tokens and wiki.test.tokens from it, or these as train.txt, '
-  'valid.txt and test.txt; each may have .gz behind its name. Not the raw '
-  'version.'
+  'valid.txt and test.txt; each may end with .gz. Not the raw version.'
 )
 
 
 class _WikiText(TextBuilder):
-  """Both of them; `ARCHIVE` is the folder inside the published archive."""
+  """A WikiText; `ARCHIVE` is the folder inside the published archive."""
 
   ARCHIVE = ''
   CITATION = (
@@ -49,7 +48,7 @@ class _WikiText(TextBuilder):
 
 
 class WikiText2(_WikiText):
-  """Two million tokens; vocabulary 33,278 with <eos> and <unk>."""
+  """WikiText-2: two million tokens, 33,278 words with <eos> and <unk>."""
 
   name = 'wikitext2'
   ARCHIVE = 'wikitext-2'
@@ -62,7 +61,7 @@ class WikiText2(_WikiText):
 
 
 class WikiText103(_WikiText):
-  """A hundred million tokens; vocabulary 267,735."""
+  """WikiText-103: a hundred million tokens, 267,735 words."""
 
   name = 'wikitext103'
   ARCHIVE = 'wikitext-103'

@@ -33,7 +33,7 @@ def text(wire, month, number):
 
 @pytest.fixture
 def corpus(tmp_path, monkeypatch):
-  """Two discs, as the corpus is delivered; two stories and nothing a month."""
+  """Two discs, as delivered; two stories and an empty document a month."""
   for wire in NEWSWIRES:
     monkeypatch.setitem(builder.NEWSWIRES, wire, len(MONTHS))
   nothing = '<DOC id="X.1" type="advis" >\n<TEXT>\n</TEXT>\n</DOC>\n'
@@ -53,7 +53,7 @@ def prepare(corpus, tmp_path):
   return load.prepare('gigaword', data_dir=tmp_path / 'data', manual_dir=corpus)
 
 
-def test_documents_come_wire_by_wire_and_month_by_month(corpus, tmp_path):
+def test_documents_are_ordered_by_newswire_and_month(corpus, tmp_path):
   assert prepare(corpus, tmp_path) == {'train': 28, 'valid': 14, 'test': 14}
   for split, months in {
       'train': MONTHS[:2], 'valid': MONTHS[2:3], 'test': MONTHS[3:]
@@ -67,25 +67,25 @@ def test_documents_come_wire_by_wire_and_month_by_month(corpus, tmp_path):
     ]
 
 
-def test_unpacked_files_are_read_too(corpus, tmp_path):
+def test_reads_unpacked_files(corpus, tmp_path):
   for path in list(corpus.glob('**/*.gz')):
     path.with_suffix('').write_bytes(gzip.decompress(path.read_bytes()))
     path.unlink()
   assert prepare(corpus, tmp_path) == {'train': 28, 'valid': 14, 'test': 14}
 
 
-def test_a_missing_newswire_is_named(corpus, tmp_path):
+def test_a_missing_newswire_is_an_error(corpus, tmp_path):
   for path in list(corpus.glob('**/wpb_eng_20*'))[:2]:
     path.unlink()
   with pytest.raises(
-    load.DatasetError, match=r'2 files of wpb_eng; .*has 4\..*Wanted.*LDC2011'
+    load.DatasetError, match=r'2 files of wpb_eng; .*has 4\..*Needed.*LDC2011'
   ):
     prepare(corpus, tmp_path)
 
 
-def test_half_the_corpus_is_refused(corpus, tmp_path, monkeypatch):
+def test_a_part_of_the_corpus_is_refused(corpus, tmp_path, monkeypatch):
   monkeypatch.undo()
-  # As the corpus's README has it: 1010 files.
+  # According to the README of the corpus: 1010 files.
   assert sum(builder.NEWSWIRES.values()) == 1010
   with pytest.raises(
     load.DatasetError, match='has 4 files of afp_eng; the corpus has 146'
@@ -93,7 +93,7 @@ def test_half_the_corpus_is_refused(corpus, tmp_path, monkeypatch):
     prepare(corpus, tmp_path)
 
 
-def test_a_month_that_is_there_twice_is_named(corpus, tmp_path):
+def test_a_duplicate_month_is_an_error(corpus, tmp_path):
   path = corpus / 'disc_1/data/nyt_eng/nyt_eng_200912.gz'
   other = corpus / 'copy/nyt_eng/nyt_eng_200912'
   other.parent.mkdir(parents=True)
@@ -102,7 +102,7 @@ def test_a_month_that_is_there_twice_is_named(corpus, tmp_path):
     prepare(corpus, tmp_path)
 
 
-def test_what_is_no_newswire_is_named_with_its_line(corpus, tmp_path):
+def test_malformed_sgml_is_an_error_with_file_and_line(corpus, tmp_path):
   path = corpus / 'disc_1/data/cna_eng/cna_eng_200912.gz'
   path.write_bytes(gzip.compress(b'<html>\n'))
   with pytest.raises(
@@ -112,7 +112,7 @@ def test_what_is_no_newswire_is_named_with_its_line(corpus, tmp_path):
   assert not any((tmp_path / 'data/gigaword').iterdir())
 
 
-def test_a_file_that_is_cut_off_is_named(corpus, tmp_path):
+def test_a_truncated_file_is_an_error(corpus, tmp_path):
   path = corpus / 'disc_2/data/xin_eng/xin_eng_201001.gz'
   path.write_bytes(path.read_bytes()[:-12])
   with pytest.raises(
@@ -121,7 +121,7 @@ def test_a_file_that_is_cut_off_is_named(corpus, tmp_path):
     prepare(corpus, tmp_path)
 
 
-def test_is_never_downloaded(tmp_path):
+def test_cannot_be_downloaded(tmp_path):
   with pytest.raises(
     load.DatasetError, match=r'cannot be downloaded \(LDC User Agreement'
   ):

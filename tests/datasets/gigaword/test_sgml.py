@@ -40,7 +40,7 @@ def read(text):
   return list(sgml.documents(text.splitlines(keepends=True)))
 
 
-def test_a_headline_and_a_paragraph_are_a_line():
+def test_headlines_and_paragraphs_become_lines():
   assert read(STORY) == [(
       'AFP_ENG_19940512.0004',
       [
@@ -51,13 +51,13 @@ def test_a_headline_and_a_paragraph_are_a_line():
   )]  # fmt: skip
 
 
-def test_without_paragraphs_lines_stay():
+def test_lines_outside_paragraphs_are_unchanged():
   assert read(TABLE) == [
     ('NYT_ENG_20000101.0002', ['TEAM   WON\n', 'Mets    7\n'])
   ]
 
 
-def test_documents_follow_one_another():
+def test_a_file_has_several_documents():
   names = [name for name, _ in read(STORY + '\n' + TABLE + EMPTY + STORY)]
   assert names == [
     'AFP_ENG_19940512.0004',
@@ -83,7 +83,7 @@ def test_documents_follow_one_another():
     ('<HEADLINE>', '<DOC id="X" type="story">', 'line 2: AFP.* no </DOC>'),
   ],
 )
-def test_what_is_malformed_is_named_with_its_line(old, new, message):
+def test_malformed_lines_are_errors_with_their_number(old, new, message):
   assert old in STORY
   with pytest.raises(sgml.MalformedError, match=message):
     read(STORY.replace(old, new, 1))

@@ -8,7 +8,7 @@ import pytest
 from rmc_jax.datasets import load
 from rmc_jax.datasets.gutenberg.builder import Gutenberg
 
-# Split of PG-19 -> its books, the order of which is not that of the numbers.
+# Split of PG-19 -> its books. Names and numbers sort differently.
 BOOKS = {
   'train': {'10': 'Ten.\n', '9': 'Nine\n\nof them.', '102': 'Long ago.\n'},
   'validation': {'7': 'Seven.\n'},
@@ -23,7 +23,7 @@ READ = {
 
 @pytest.fixture
 def small(monkeypatch):
-  """PG-19 with these few books."""
+  """PG-19 with a few books."""
   monkeypatch.setattr(
     Gutenberg,
     'PUBLISHED',
@@ -61,7 +61,7 @@ def test_downloads_pg19_page_by_page(small, tmp_path, monkeypatch, serve):
     for split, books in BOOKS.items()
   }
   fields = 'fields=nextPageToken%2Citems%2Fname'
-  # Split -> pages: the token that asks for it, the names, the token after it.
+  # Split -> pages: the token of the page, the names, the token of the next.
   pages = {
     'train': [
       ('', listed['train'][:2], 'a/b='),
@@ -84,14 +84,14 @@ def test_downloads_pg19_page_by_page(small, tmp_path, monkeypatch, serve):
   for split, books in BOOKS.items():
     for name, text in books.items():
       files[f'/deepmind-gutenberg/{split}/{name}.txt'] = text.encode()
-  url, asked = serve(files)
+  url, requested = serve(files)
   monkeypatch.setattr(Gutenberg, 'URL', url)
   load.prepare('gutenberg', data_dir=tmp_path)
   assert read('gutenberg', tmp_path) == READ
-  assert sorted(asked) == sorted(files)
+  assert sorted(requested) == sorted(files)
 
 
-def test_half_of_pg19_is_refused(tmp_path):
+def test_a_part_of_pg19_is_refused(tmp_path):
   for split, books in BOOKS.items():
     write(tmp_path / 'mine' / split, books)
   with pytest.raises(
@@ -101,7 +101,7 @@ def test_half_of_pg19_is_refused(tmp_path):
     load.prepare('gutenberg', data_dir=tmp_path, manual_dir=tmp_path / 'mine')
 
 
-def test_a_missing_split_of_pg19_is_named(small, tmp_path):
+def test_a_missing_split_of_pg19_is_an_error(small, tmp_path):
   write(tmp_path / 'mine/train', BOOKS['train'])
   write(tmp_path / 'mine/valid', BOOKS['validation'])
   with pytest.raises(
@@ -111,7 +111,7 @@ def test_a_missing_split_of_pg19_is_named(small, tmp_path):
 
 
 @pytest.mark.parametrize('valid', ['valid', 'validation'])
-def test_reads_a_folder_with_the_splits(tmp_path, valid):
+def test_reads_a_folder_divided_into_splits(tmp_path, valid):
   for split, books in BOOKS.items():
     write(tmp_path / 'mine' / split.replace('validation', valid), books)
   packed = tmp_path / 'mine/test/5.txt'
@@ -140,7 +140,7 @@ def test_splits_one_folder_by_book(tmp_path):
   assert found['train'] != list(books.values())[:55]
   assert found['train'] != list(books.values())[6:]
 
-  # A book stays where it was when it is packed.
+  # A compressed book keeps its split.
   for path in (tmp_path / 'mine').iterdir():
     path.with_name(f'{path.name}.gz').write_bytes(
       gzip.compress(path.read_bytes())
@@ -152,7 +152,7 @@ def test_splits_one_folder_by_book(tmp_path):
   assert read('gutenberg/folder', tmp_path / 'b') == found
 
 
-def test_three_books_are_needed(tmp_path):
+def test_needs_three_books(tmp_path):
   write(tmp_path / 'mine', {'a': 'A.', 'b': 'B.'})
   with pytest.raises(load.DatasetError, match='has 2 books.* at least three'):
     load.prepare(
@@ -160,7 +160,7 @@ def test_three_books_are_needed(tmp_path):
     )
 
 
-def test_a_folder_without_books_is_named(tmp_path):
+def test_a_folder_without_books_is_an_error(tmp_path):
   write(tmp_path / 'mine', {})
   (tmp_path / 'mine/book.epub').touch()
   with pytest.raises(load.DatasetError, match=r'no \.txt .* has: book\.epub'):
@@ -169,11 +169,11 @@ def test_a_folder_without_books_is_named(tmp_path):
     )
 
 
-def test_a_book_that_is_there_twice_is_named(tmp_path):
+def test_a_duplicate_book_is_an_error(tmp_path):
   write(tmp_path / 'mine', {'1': 'One.\n', '2': 'Two.\n', '3': 'Three.\n'})
-  # Else it could stand in train and in test.
+  # It could be in train and in test.
   (tmp_path / 'mine/2.txt.gz').write_bytes(gzip.compress(b'Two.\n'))
-  (tmp_path / 'mine/4.txt').mkdir()  # no book
+  (tmp_path / 'mine/4.txt').mkdir()  # not a book
   with pytest.raises(
     load.DatasetError, match=r'2\.txt and .*2\.txt\.gz are the same book'
   ):
@@ -182,7 +182,7 @@ def test_a_book_that_is_there_twice_is_named(tmp_path):
     )
 
 
-def test_an_empty_book_is_named(tmp_path):
+def test_an_empty_book_is_an_error(tmp_path):
   write(tmp_path / 'mine', {'a': 'A.', 'b': '\n', 'c': 'C.'})
   with pytest.raises(load.DatasetError, match=r'b\.txt is empty'):
     load.prepare(
@@ -190,12 +190,12 @@ def test_an_empty_book_is_named(tmp_path):
     )
 
 
-def test_a_folder_is_not_downloaded(tmp_path):
+def test_own_books_cannot_be_downloaded(tmp_path):
   with pytest.raises(load.DatasetError, match='cannot be downloaded'):
     load.prepare('gutenberg/folder', data_dir=tmp_path)
 
 
-def test_the_whole_of_the_sample(tmp_path, real_data):
+def test_reads_the_real_sample(tmp_path, real_data):
   folder = real_data('gutenberg-sample')
   load.prepare('gutenberg/folder', data_dir=tmp_path, manual_dir=folder)
   words = {}
@@ -204,5 +204,5 @@ def test_the_whole_of_the_sample(tmp_path, real_data):
     texts = [gzip.decompress(path.read_bytes()).decode() for path in paths]
     assert ''.join(found) == ''.join(texts)
     words[split] = sum(len(text.split()) for text in found)
-  # As the note beside the files has them.
+  # From the note beside the files.
   assert words == {'train': 1_383_931, 'valid': 70_933, 'test': 83_283}

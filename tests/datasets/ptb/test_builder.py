@@ -37,19 +37,19 @@ def test_reads_the_users_files(tmp_path, monkeypatch, pattern):
   'split, tokens',
   [('train', '929,589'), ('valid', '73,760'), ('test', '82,430')],
 )
-def test_half_a_corpus_is_refused(tmp_path, monkeypatch, split, tokens):
+def test_a_part_of_the_corpus_is_refused(tmp_path, monkeypatch, split, tokens):
   monkeypatch.setattr(
     PennTreebank, 'PUBLISHED', {split: PennTreebank.PUBLISHED[split]}
   )
   for name, text in TEXTS.items():
     (tmp_path / f'ptb.{name}.txt').write_text(text)
   with pytest.raises(
-    load.DatasetError, match=f'{split} split of ptb .* has {tokens}.*Wanted'
+    load.DatasetError, match=f'{split} split of ptb .* has {tokens}.*Needed'
   ):
     load.prepare('ptb', data_dir=tmp_path / 'data', manual_dir=tmp_path)
 
 
-def test_is_never_downloaded(tmp_path):
+def test_cannot_be_downloaded(tmp_path):
   with pytest.raises(
     load.DatasetError, match=r'cannot be downloaded \(LDC User Agreement'
   ):

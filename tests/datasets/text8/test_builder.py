@@ -12,7 +12,7 @@ from rmc_jax.datasets.text8.builder import Text8
 
 LETTERS = np.array(list('abcdefghijklmnopqrstuvwxyz      '))
 TEXT = ''.join(np.random.default_rng(0).choice(LETTERS, 100_000))
-# The sizes differ, so that an exchange of two is seen.
+# The sizes differ, so that swapped splits fail.
 CUTS = {
   'train': TEXT[:90_000],
   'valid': TEXT[90_000:96_000],
@@ -42,7 +42,7 @@ def read(folder):
 
 
 @pytest.mark.parametrize('name', ['text8', 'text8.gz', 'text8.zip'])
-def test_cuts_the_users_file(small, tmp_path, name):
+def test_splits_the_users_file(small, tmp_path, name):
   content = TEXT.encode()
   if name.endswith('gz'):
     content = gzip.compress(content)
@@ -55,14 +55,14 @@ def test_cuts_the_users_file(small, tmp_path, name):
 
 def test_downloads_the_archive(small, tmp_path, monkeypatch, serve):
   assert Text8.URL.endswith('/dc/text8.zip')
-  url, asked = serve({'/dc/text8.zip': archive(TEXT)})
+  url, requested = serve({'/dc/text8.zip': archive(TEXT)})
   monkeypatch.setattr(Text8, 'URL', f'{url}/dc/text8.zip')
   load.prepare('text8', data_dir=tmp_path)
   assert read(tmp_path) == CUTS
-  assert asked == ['/dc/text8.zip']
+  assert requested == ['/dc/text8.zip']
 
 
-def test_the_long_line_is_cut_behind_a_space(tmp_path, monkeypatch):
+def test_records_end_after_a_space(tmp_path, monkeypatch):
   text = 'seven letters ' * 100_000
   cuts = {'train': 1_200_000, 'valid': 100_000, 'test': 100_000}
   monkeypatch.setattr(
@@ -93,6 +93,6 @@ def test_another_size_is_refused(small, tmp_path, text, message):
     load.prepare('text8', data_dir=tmp_path / 'data', manual_dir=tmp_path)
 
 
-def test_the_sizes_are_those_of_the_whole():
+def test_published_sizes():
   sizes = [Text8.PUBLISHED[split]['characters'] for split in CUTS]
   assert sizes == [90_000_000, 5_000_000, 5_000_000]

@@ -17,14 +17,14 @@ TEXTS = {
   'valid': ' = Homarus = \n \n 3 @.@ 5 kilograms \n',
   'test': ' = Sun = \n',
 }
-# Words, and one for each line.
+# Words, and one token per line.
 TOKENS = {'train': 4 + 8 + 4, 'valid': 3 + 4 + 3, 'test': 3 + 1}
 CORPORA = {'wikitext2': WikiText2, 'wikitext103': WikiText103}
 
 
 @pytest.fixture
 def small(monkeypatch):
-  """Both corpora as if these few lines were all of them."""
+  """Both corpora with a few lines."""
   for corpus in CORPORA.values():
     monkeypatch.setattr(
       corpus, 'PUBLISHED', {s: {'tokens': n} for s, n in TOKENS.items()}
@@ -81,35 +81,37 @@ def test_reads_the_published_archive(small, tmp_path, name, folder):
 def test_downloads_the_archive(small, tmp_path, monkeypatch, serve):
   path = '/wikitext-103-v1.zip'
   assert WikiText103.URL.endswith(path)
-  url, asked = serve({path: archive('wikitext-103')})
+  url, requested = serve({path: archive('wikitext-103')})
   monkeypatch.setattr(WikiText103, 'URL', url + path)
   load.prepare('wikitext103', data_dir=tmp_path)
   assert read('wikitext103', tmp_path) == TEXTS
-  assert asked == [path]
+  assert requested == [path]
 
 
-def test_a_download_that_fails_says_what_to_do(tmp_path, monkeypatch, serve):
+def test_a_failed_download_is_an_error_with_its_remedy(
+  tmp_path, monkeypatch, serve
+):
   url, _ = serve({})
   monkeypatch.setattr(WikiText2, 'URL', f'{url}/wikitext-2-v1.zip')
   with pytest.raises(
     load.DatasetError,
-    match=r'wikitext2 could not be downloaded: .*404.*--manual_dir.*Wanted',
+    match=r'wikitext2 could not be downloaded: .*404.*--manual_dir.*Needed',
   ):
     load.prepare('wikitext2', data_dir=tmp_path)
 
 
-def test_half_an_archive_is_named(small, tmp_path):
+def test_a_truncated_archive_is_an_error(small, tmp_path):
   (tmp_path / 'mine').mkdir()
   file = tmp_path / 'mine/wikitext-2-v1.zip'
   file.write_bytes(archive('wikitext-2')[:-30])
-  with pytest.raises(load.DatasetError, match=r'wikitext-2-v1\.zip.*cut off'):
+  with pytest.raises(load.DatasetError, match=r'wikitext-2-v1\.zip.*truncated'):
     load.prepare('wikitext2', data_dir=tmp_path, manual_dir=tmp_path / 'mine')
 
 
 @pytest.mark.parametrize(
   'name, tokens', [('wikitext2', '2,088,628'), ('wikitext103', '103,227,021')]
 )
-def test_half_a_corpus_is_refused(tmp_path, name, tokens):
+def test_a_part_of_the_corpus_is_refused(tmp_path, name, tokens):
   write(tmp_path / 'mine', '{}.txt')
   with pytest.raises(
     load.DatasetError,
@@ -118,19 +120,19 @@ def test_half_a_corpus_is_refused(tmp_path, name, tokens):
     load.prepare(name, data_dir=tmp_path, manual_dir=tmp_path / 'mine')
 
 
-def test_the_raw_version_is_not_taken_for_it(tmp_path):
+def test_the_raw_version_is_refused(tmp_path):
   write(tmp_path / 'mine', 'wiki.{}.raw')
   with pytest.raises(load.DatasetError, match=r'no wiki\.train\.tokens or'):
     load.prepare('wikitext2', data_dir=tmp_path, manual_dir=tmp_path / 'mine')
 
 
-def test_both_have_the_same_valid_and_test_articles():
+def test_both_corpora_share_valid_and_test():
   for split in ('valid', 'test'):
     assert WikiText2.PUBLISHED[split] == WikiText103.PUBLISHED[split]
   assert 'CC BY-SA 3.0' in builder.WikiText2.LICENSE
 
 
-def test_the_whole_of_wikitext2(tmp_path, real_data):
+def test_reads_the_real_wikitext2(tmp_path, real_data):
   load.prepare(
     'wikitext2', data_dir=tmp_path, manual_dir=real_data('wikitext-2')
   )
@@ -138,7 +140,7 @@ def test_the_whole_of_wikitext2(tmp_path, real_data):
     split: hashlib.sha256(text.encode()).hexdigest()
     for split, text in read('wikitext2', tmp_path).items()
   }
-  # As the note beside the files has them.
+  # From the note beside the files.
   assert digests == {
     'train': (
       '9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f'
