@@ -11,11 +11,11 @@ ORDERS = ('farthest', 'nearest')
 
 
 class Question(NamedTuple):
-  """One sequence and what is asked of it. O objects, T = O steps.
+  """One sequence and its question. O objects, T = O steps.
 
   Attributes:
     vectors: [T, features] the objects, in the order in which they are shown.
-    labels: [T] integers, a permutation of 0 .. O-1: who is shown at each step.
+    labels: [T] integers, a permutation of 0 .. O-1: the label of each object.
     n: () integer in 0 .. O-1, the rank asked for; 0 is the farthest (nearest).
     m: () integer in 0 .. O-1, the label of the reference vector.
   """
@@ -27,7 +27,7 @@ class Question(NamedTuple):
 
 
 class Example(NamedTuple):
-  """A question as a model sees it, and its answer.
+  """An encoded question and its answer.
 
   Attributes:
     inputs: [T, features + 3 * O], see `encode`.
@@ -48,7 +48,7 @@ def sample(
   """Draws one example; `jax.vmap` over keys for a batch.
 
   Vectors are uniform in [-1, 1), labels a random permutation, n and m uniform
-  over all objects: the reference itself is the answer once in `num_objects`
+  over all objects, so the reference itself is the answer once in `num_objects`
   times (Santoro et al. 2018, appendix A.1).
 
   Args:
@@ -56,9 +56,6 @@ def sample(
     num_objects: O, vectors in a sequence.
     num_features: size of a vector.
     order: 'farthest' as in the paper, 'nearest' as in the authors' dataset.
-
-  Returns:
-    One `Example`.
   """
   question = sample_question(key, num_objects, num_features)
   return Example(encode(question), answer(question, order))
@@ -67,7 +64,7 @@ def sample(
 def sample_question(
   key: Array, num_objects: int, num_features: int
 ) -> Question:
-  """Draws the parts of one question; consumes `key`."""
+  """Draws one question; consumes `key`."""
   vector_key, label_key, n_key, m_key = jax.random.split(key, 4)
   shape = (num_objects, num_features)
   return Question(
@@ -83,16 +80,16 @@ def answer(question: Question, order: str = 'farthest') -> Array:
 
   Args:
     question: one question.
-    order: 'farthest': rank 0 is the farthest vector, and the last rank the
-      reference itself. 'nearest': the ranks of the authors' released dataset,
+    order: 'farthest': rank 0 is the farthest vector, the last rank the
+      reference. 'nearest': rank 0 is the reference, as in the authors' dataset,
       `sonnet/examples/dataset_nth_farthest.py`, which in spite of its name
-      sorts upwards, so that rank 0 is the reference itself.
+      sorts in ascending order.
 
   Returns:
     () integer label.
 
   Raises:
-    ValueError: `order` is neither.
+    ValueError: unknown order.
   """
   if order not in ORDERS:
     raise ValueError(f'order must be one of {ORDERS}. Got: {order!r}.')
@@ -106,8 +103,7 @@ def answer(question: Question, order: str = 'farthest') -> Array:
 def encode(question: Question) -> Array:
   """The inputs (x_t; l_t; n; m) of the paper's appendix A.1.
 
-  The authors' released dataset has m before n; the parity suite compares the
-  two with the columns exchanged.
+  The authors' dataset has m before n; the parity suite swaps these columns.
 
   Args:
     question: one question.
@@ -116,18 +112,11 @@ def encode(question: Question) -> Array:
     [T, features + 3 * O]: the vector, then label, n and m as one-hot vectors
     of size O, n and m the same at every step.
   """
-  num_objects = question.labels.shape[0]
+  n, m = (jnp.full_like(question.labels, x) for x in (question.n, question.m))
   one_hots = jax.nn.one_hot(
-    jnp.stack(
-      [
-        question.labels,
-        jnp.full_like(question.labels, question.n),
-        jnp.full_like(question.labels, question.m),
-      ],
-      axis=-1,
-    ),  # [T, 3]
-    num_objects,
+    jnp.stack([question.labels, n, m], axis=-1),  # [T, 3]
+    question.labels.shape[0],
     dtype=question.vectors.dtype,
   )  # [T, 3, O]
-  one_hots = one_hots.reshape(num_objects, 3 * num_objects)
+  one_hots = one_hots.reshape(one_hots.shape[0], -1)
   return jnp.concatenate([question.vectors, one_hots], axis=-1)

@@ -78,19 +78,19 @@ def test_distributions():
     assert abs(counts - EXAMPLES / OBJECTS).max() < 5 * np.sqrt(
       EXAMPLES * 0.2 * 0.8
     )
-  # n, m and the step of the reference know nothing of each other.
+  # n, m and the step of the reference are independent.
   step = (labels == m[:, None]).argmax(axis=1)
   for a, b in ((n, m), (n, step), (m, step)):
     assert abs(np.corrcoef(a, b)[0, 1]) < 5 / np.sqrt(EXAMPLES)
 
 
-def test_the_plateau_is_where_it_is_said_to_be():
+def test_the_reference_is_the_answer_once_in_num_objects_times():
   answers = jax.vmap(nth_farthest.answer)(questions())
   itself = np.mean(np.asarray(answers) == np.asarray(questions().m))
   assert abs(itself - 1 / OBJECTS) < 5 * np.sqrt(0.2 * 0.8 / EXAMPLES)
 
 
-def test_an_example_depends_on_its_key_alone():
+def test_an_example_depends_only_on_its_key():
   sample = functools.partial(
     nth_farthest.sample, num_objects=OBJECTS, num_features=FEATURES
   )
@@ -99,6 +99,6 @@ def test_an_example_depends_on_its_key_alone():
   assert not np.array_equal(first.inputs, sample(jax.random.key(2)).inputs)
 
 
-def test_an_unknown_order_is_named():
+def test_an_unknown_order_is_an_error():
   with pytest.raises(ValueError, match="order must be one of .* 'closest'"):
     nth_farthest.sample(jax.random.key(0), order='closest')

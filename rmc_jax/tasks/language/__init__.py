@@ -1,1 +1,1 @@
-"""Text as integers: tokens, their vocabulary, ids in files, and windows."""
+"""Text as integers: tokens, vocabulary, files of ids, and windows."""

@@ -1,8 +1,8 @@
-"""A text as ids in one memory-mapped file, which knows its vocabulary.
+"""A text as ids in one memory-mapped file.
 
-The file is a line of JSON, filled up with spaces to 512 bytes, and then the
-ids, little-endian: uint16 where the vocabulary has at most 65,536 words, which
-halves what is read at every step, else int32.
+The file is a line of JSON, padded with spaces to 512 bytes, and then the ids,
+little-endian: uint16 for vocabularies of at most 65,536 words, which halves the
+bytes read at every step, else int32. The header identifies the vocabulary.
 """
 
 from collections.abc import Iterable
@@ -20,6 +20,7 @@ from rmc_jax.tasks.language.vocabulary import Vocabulary
 _HEADER_BYTES = 512  # a multiple of the size of any id
 _FORMAT = 'rmc_jax ids 1'
 _CHUNK = 1 << 16  # ids written at a time
+_REMEDY = 'Delete it and prepare this split again.'
 
 
 def write_ids(
@@ -29,22 +30,22 @@ def write_ids(
   style: str,
   lower: bool = False,
 ) -> int:
-  """Writes the ids of all documents, one after the other; holds few of them.
+  """Writes the ids of all documents; only a few are in memory at a time.
 
-  The file appears when it is whole: a process that dies leaves what was there.
+  The write is atomic: a process that dies leaves the previous file.
 
   Args:
-    path: the file, in a folder that exists.
+    path: the file, in an existing folder.
     documents: of one split, in order, read once.
-    vocabulary: as it is when the ids are read again.
-    style: of `tokens.tokenize`; the one the vocabulary was counted with.
+    vocabulary: the vocabulary, needed again to read the ids.
+    style: of `tokens.tokenize`, as for the counts of the vocabulary.
     lower: of `tokens.tokenize`, likewise.
 
   Returns:
-    How many ids there are.
+    The number of ids.
 
   Raises:
-    ValueError: an unknown style, or documents without a token.
+    ValueError: the style is unknown, or the documents have no tokens.
   """
   path = pathlib.Path(path)
   dtype = np.dtype('<u2' if vocabulary.size <= 1 << 16 else '<i4')
@@ -76,11 +77,11 @@ def write_ids(
 
 
 def read_ids(path: str | os.PathLike, vocabulary: Vocabulary) -> np.memmap:
-  """Opens what `write_ids` wrote; the disk is read where ids are looked at.
+  """Memory-maps a file of `write_ids`.
 
   Args:
     path: the file.
-    vocabulary: the one the ids were written with.
+    vocabulary: the vocabulary that the ids were written with.
 
   Returns:
     [tokens] uint16 or int32, read-only.
@@ -101,13 +102,10 @@ def read_ids(path: str | os.PathLike, vocabulary: Vocabulary) -> np.memmap:
     )
   if header['vocabulary'] != vocabulary.digest:
     raise ValueError(
-      f'{path} was written with another vocabulary than the one given, of '
-      f'{vocabulary.size} words: its ids mean other words. {_REMEDY}'
+      f'{path} was written with another vocabulary than the given one of '
+      f'{vocabulary.size} words, so its ids mean other words. {_REMEDY}'
     )
   return np.memmap(path, dtype, 'r', _HEADER_BYTES, (count,))
-
-
-_REMEDY = 'Delete it and prepare this split again.'
 
 
 def _read_header(path: pathlib.Path) -> dict:
@@ -119,7 +117,7 @@ def _read_header(path: pathlib.Path) -> dict:
     header = None
   if not isinstance(header, dict) or header.get('format') != _FORMAT:
     raise ValueError(
-      f'{path} is no file of ids: it should begin with a line of JSON that '
-      f'has the format {_FORMAT!r}. Got: {line[:40]!r}. {_REMEDY}'
+      f'{path} is not a file of ids: it must begin with a line of JSON with '
+      f'the format {_FORMAT!r}. Got: {line[:40]!r}. {_REMEDY}'
     )
   return header

@@ -1,4 +1,4 @@
-"""Text cut into tokens, a piece at a time, and how often each token occurs."""
+"""Tokenizes text piece by piece, and counts tokens."""
 
 import collections
 from collections.abc import Iterable
@@ -8,8 +8,7 @@ import re
 EOS = '<eos>'
 STYLES = ('lines', 'words', 'word_lines', 'whitespace')
 
-# Characters cut at a time: however long a document is, only the tokens of this
-# many are in memory at once.
+# Characters tokenized at a time, which bounds the tokens in memory.
 _PIECE = 1 << 16
 _SPACE = re.compile(r'\s+')
 _BLANK_LINE = re.compile(r'^[^\S\n]*\n', re.MULTILINE)
@@ -26,18 +25,15 @@ _WORD = re.compile(
 def count(
   documents: Iterable[str], style: str, lower: bool = False
 ) -> collections.Counter[str]:
-  """How often each token occurs, for `Vocabulary.build`.
+  """Counts each token of the training split, for `Vocabulary.build`.
 
   Args:
     documents: of the training split, read once.
     style: as for `tokenize`.
     lower: as for `tokenize`.
 
-  Returns:
-    token -> its number.
-
   Raises:
-    ValueError: an unknown style.
+    ValueError: unknown style.
   """
   counts = collections.Counter()
   for document in documents:
@@ -46,34 +42,32 @@ def count(
 
 
 def tokenize(text: str, style: str, lower: bool = False) -> Iterator[str]:
-  """The tokens of one document, in order. No token has white space in it.
+  """Yields the tokens of a document in order. No token contains white space.
 
-  A document may come in parts that end behind a line end: the tokens of the
-  parts, one after the other, are those of the whole. 'whitespace' and, within
-  a paragraph, 'words' can also be cut behind a space.
+  A document may be split after a line end: the tokens of its parts are those of
+  the whole. For 'whitespace' and, within a paragraph, 'words' it may also be
+  split after a space.
+
+  Styles:
+    'lines': words between white space, and `EOS` at the end of every line,
+      also of blank ones: the published counts of WikiText and Penn Treebank.
+    'words': words, numbers and punctuation of prose with wrapped lines, such as
+      books. A blank line is an `EOS`; other line ends have no meaning. The
+      paper states no rule, and the one of Rae et al. 2018 is not published.
+    'word_lines': the same for text with a paragraph per line, such as GigaWord:
+      `EOS` at the end of every line.
+    'whitespace': words between white space and nothing else, for Text8, which
+      has neither lines nor documents.
+  Only a line feed ends a line. For 'lines' and 'word_lines' a last line without
+  one counts too, so '' is a blank line.
 
   Args:
     text: a document or a part of one: a line, an article, a book, a corpus.
-    style: 'lines': what white space separates, and `EOS` at the end of every
-      line, blank ones too: the published counts of WikiText and Penn Treebank.
-      'words': words, numbers and punctuation of prose whose lines are wrapped,
-      as books have them; a blank line is an `EOS`, other line ends mean
-      nothing. Only white space is left out. The paper has no such rule; it
-      follows Rae et al. 2018, whose rule is not published.
-      'word_lines': the same where a paragraph is a line, as in GigaWord, with
-      `EOS` at the end of every line.
-      'whitespace': what white space separates and nothing else, for Text8,
-      which has neither lines nor documents.
-      Only a line feed ends a line. In 'lines' and 'word_lines' a last line
-      without one counts, so documents that are lines need not have it: '' is a
-      blank line.
-    lower: whether to write all letters small.
-
-  Returns:
-    An iterator, which cuts the text as it goes.
+    style: one of `STYLES`.
+    lower: whether to convert to lower case.
 
   Raises:
-    ValueError: an unknown style.
+    ValueError: unknown style; raised before the first token is requested.
   """
   if style not in STYLES:
     raise ValueError(f'style must be one of {STYLES}. Got: {style!r}.')
@@ -81,22 +75,22 @@ def tokenize(text: str, style: str, lower: bool = False) -> Iterator[str]:
 
 
 def _tokens(text: str, style: str, lower: bool) -> Iterator[str]:
-  ended_lines = style in ('lines', 'word_lines')
+  eos_per_line = style in ('lines', 'word_lines')
   split = _WORD.findall if style in ('words', 'word_lines') else str.split
   for piece in _pieces(text):
     if lower:
       piece = piece.lower()
-    if ended_lines:
+    if eos_per_line:
       piece = piece.replace('\n', f' {EOS} ')
     elif style == 'words':
       piece = _BLANK_LINE.sub(f' {EOS} ', piece)
     yield from split(piece)
-  if ended_lines and not text.endswith('\n'):
+  if eos_per_line and not text.endswith('\n'):
     yield EOS
 
 
 def _pieces(text: str) -> Iterator[str]:
-  """Cuts behind white space, all of it: no token and no blank line is split."""
+  """Cuts after runs of white space, so no token or blank line is split."""
   start = 0
   while start < len(text):
     space = _SPACE.search(text, start + _PIECE)

@@ -1,4 +1,4 @@
-"""The words a model knows: their ids, in the order of their frequency."""
+"""The vocabulary of a language model, ordered by frequency."""
 
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -15,22 +15,22 @@ from rmc_jax.files import atomic_writer
 from rmc_jax.tasks.language.tokens import EOS
 
 _TITLE = 'rmc_jax vocabulary'
+_REMEDY = 'Delete it, and the ids written with it, and prepare the text again.'
 
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
   """Words in the order of their ids, the most frequent first.
 
-  Adaptive and sampled softmax need that order. Words as frequent as each other
-  are in the order of their characters, so the ids do not depend on the order
-  in which the text was read.
+  Adaptive and sampled softmax need that order. Words of equal frequency are
+  sorted alphabetically, so ids do not depend on the order of the text.
 
   Attributes:
-    words: all different; `EOS` and `unknown` are among them, and have ids
-      according to their frequency as the others do.
-    counts: how often each of them occurs in the training text; for `unknown`,
-      all words that are not in the vocabulary included.
-    unknown: the word that stands for all words not in the vocabulary.
+    words: distinct, with `EOS` and `unknown` among them, which are ordered by
+      frequency too.
+    counts: the occurrences of each word in the training text; for `unknown`,
+      also those of all words outside of the vocabulary.
+    unknown: the symbol for all words outside of the vocabulary.
   """
 
   words: tuple[str, ...]
@@ -46,37 +46,36 @@ class Vocabulary:
     *,
     min_count: int = 1,
   ) -> 'Vocabulary':
-    """The most frequent words of a training text.
+    """Builds the vocabulary of a training text.
 
     Args:
-      counts: word -> how often it occurs, of `tokens.count`. `EOS` and
-        `unknown` may be missing; they are in the vocabulary all the same.
-      max_size: the size of the vocabulary at most, both symbols included; None
+      counts: word -> occurrences, from `tokens.count`. `EOS` and `unknown` are
+        added if missing.
+      max_size: the largest size of the vocabulary, both symbols included; None
         for no limit.
-      unknown: replaces all other words. Where the text has it already, as
-        WikiText and Penn Treebank do, it is the same symbol.
-      min_count: words less frequent than this are left out; 5 for Text8 in
+      unknown: replaces all other words. It may occur in the text, as it does in
+        WikiText and Penn Treebank.
+      min_count: words with fewer occurrences are left out; 5 for Text8 in
         Sukhbaatar et al. 2015.
 
-    Returns:
-      The vocabulary.
-
     Raises:
-      ValueError: no words, or a limit below the number of symbols.
+      ValueError: there are no words, or `max_size` is below the number of
+        symbols.
     """
     symbols = (EOS, unknown)
     if unknown == EOS:
-      raise ValueError(f'unknown must differ from {EOS!r}, the end of a line.')
+      raise ValueError(
+        f'unknown must not be {EOS!r}, the end of a line. Got: {unknown!r}.'
+      )
     if max_size is not None and max_size < len(symbols):
       raise ValueError(
-        f'A vocabulary needs at least {len(symbols)} words, for the symbols '
-        f'{" and ".join(symbols)}; got max_size={max_size}. Raise it, or '
-        'give None for no limit.'
+        f'max_size must be at least {len(symbols)}, for {" and ".join(symbols)}'
+        f', or None for no limit. Got: {max_size}.'
       )
     if not any(counts.values()):
       raise ValueError(
-        'There are no words to make a vocabulary of: the training split is '
-        'empty. Check the files that it was prepared from.'
+        'counts has no words: the training split is empty. Check the files '
+        'that it was prepared from.'
       )
     words = [
       word
@@ -94,7 +93,7 @@ class Vocabulary:
 
   @property
   def size(self) -> int:
-    """How many words there are."""
+    """The number of words."""
     return len(self.words)
 
   @functools.cached_property
@@ -104,28 +103,28 @@ class Vocabulary:
 
   @property
   def eos(self) -> int:
-    """The id of the end of a line or document."""
+    """The id of `EOS`."""
     return self.ids[EOS]
 
   @property
   def unk(self) -> int:
-    """The id of every word that is not in the vocabulary."""
+    """The id of `unknown`."""
     return self.ids[self.unknown]
 
   @functools.cached_property
   def digest(self) -> str:
-    """Of all that an id depends on: words, their order, and `unknown`."""
+    """A hash of all that ids depend on: words, their order, `unknown`."""
     text = '\n'.join((self.unknown, *self.words))
     return hashlib.sha256(text.encode()).hexdigest()
 
   def encode(self, tokens: Iterable[str]) -> np.ndarray:
-    """The ids of `tokens`, [tokens] int32; `unk` for those it has not."""
+    """The ids of tokens, [tokens] int32; `unk` for words it does not have."""
     return np.fromiter(
       map(self.ids.get, tokens, itertools.repeat(self.unk)), np.int32
     )
 
   def decode(self, ids: Iterable[int]) -> list[str]:
-    """The words with these ids; undoes `encode` but for unknown words."""
+    """The words of ids; the inverse of `encode` except for unknown words."""
     return [self.words[index] for index in ids]
 
   def save(self, path: str | os.PathLike) -> None:
@@ -137,23 +136,17 @@ class Vocabulary:
 
   @classmethod
   def load(cls, path: str | os.PathLike) -> 'Vocabulary':
-    """Reads what `save` wrote.
-
-    Args:
-      path: the file.
-
-    Returns:
-      The vocabulary, equal to the saved one.
+    """Reads a file of `save`.
 
     Raises:
-      ValueError: the file is missing, is not UTF-8, or does not hold a
-        vocabulary; with its name and the line or byte.
+      ValueError: the file is missing, is not UTF-8, or is not a vocabulary;
+        has its name and the line or byte.
     """
     title, *lines = _read(path).removesuffix('\n').split('\n')
     name, _, unknown = title.partition('\t')
     if name != _TITLE:
       raise ValueError(
-        f'{path} is no vocabulary: its first line should begin with '
+        f'{path} is not a vocabulary: its first line must begin with '
         f'{_TITLE!r}. Got: {title[:80]!r}. {_REMEDY}'
       )
     counts = {}
@@ -170,9 +163,6 @@ class Vocabulary:
         f'{path} has no line for {" and ".join(map(repr, missing))}. {_REMEDY}'
       )
     return cls(tuple(counts), tuple(counts.values()), unknown)
-
-
-_REMEDY = 'Delete it, and the ids written with it, and prepare the text again.'
 
 
 def _read(path: str | os.PathLike) -> str:

@@ -1,8 +1,8 @@
-"""Exact integers of any width in 32-bit arithmetic, by the four digits.
+"""Exact integers of any width in 32-bit arithmetic, four digits per limb.
 
-An integer is an array [..., n] of limbs 0 .. 9999, the lowest first; a negative
-one is stored as its value plus 10000^n, as in two's complement. So the last
-digits of an integer are also those of its remainder, which is never negative.
+An integer is an array [..., n] of limbs 0 .. 9999, lowest first. A negative
+integer is stored as its value plus 10000^n, as in two's complement, so the last
+digits are always those of its non-negative remainder.
 
 Letters: n limbs of a value, m limbs of an operand, D digits.
 """
@@ -15,13 +15,13 @@ from rmc_jax.types import Array
 
 LIMB_DIGITS = 4
 LIMB = 10**LIMB_DIGITS
-# The most limbs of a factor: so many products of two limbs, with what
-# `multiply_add` adds to them, still fit into 32 bits.
+# The most limbs of a factor for which the sum of products of two limbs in
+# `multiply_add` fits into 32 bits.
 MAX_FACTOR_LIMBS = 21
 
 
 def num_limbs(largest: int) -> int:
-  """The fewest limbs that hold -largest .. largest and their signs."""
+  """The fewest limbs that represent -largest .. largest."""
   limbs = 1
   while 2 * largest >= LIMB**limbs:
     limbs += 1
@@ -29,10 +29,10 @@ def num_limbs(largest: int) -> int:
 
 
 def from_digits(digits: Array, length: Array | int) -> Array:
-  """The integers that are written as the first `length` of some digits.
+  """The integers of the first `length` digits, highest first.
 
   Args:
-    digits: [..., D], the highest first.
+    digits: [..., D].
     length: () integer in 1 .. D.
 
   Returns:
@@ -49,7 +49,7 @@ def from_digits(digits: Array, length: Array | int) -> Array:
 
 
 def widen(value: Array, limbs: int) -> Array:
-  """A value [..., m] that is not negative, as [..., limbs]."""
+  """Pads a non-negative value [..., m] to [..., limbs]."""
   padding = [(0, 0)] * (value.ndim - 1) + [(0, limbs - value.shape[-1])]
   return jnp.pad(value, padding)
 
@@ -57,35 +57,35 @@ def widen(value: Array, limbs: int) -> Array:
 def multiply_add(
   value: Array, factor: Array, count: Array, other: Array
 ) -> Array:
-  """value * factor + count * other, exact while n limbs hold the result.
+  """value * factor + count * other, exact if n limbs represent the result.
 
   Args:
     value: [n] limbs.
-    factor: [m] limbs of an integer that is not negative; or an integer in
-      -9 .. 9 and zeros.
+    factor: [m] limbs of a non-negative integer; or an integer in -9 .. 9 and
+      zeros.
     count: () integer in -9 .. 9.
-    other: [m] limbs of an integer that is not negative.
+    other: [m] limbs of a non-negative integer.
 
   Returns:
     [n] limbs.
   """
   n, m = value.shape[0], other.shape[0]
   limbs, carry = [], 0
-  # One limb after the other as scalars, which XLA compiles faster, and into
-  # something faster, than sums of shifted arrays.
+  # Scalar limbs: XLA compiles them faster, and to faster code, than sums of
+  # shifted arrays.
   for place in range(n):
     total = carry
     for index in range(min(m, place + 1)):
       total += factor[index] * value[place - index]
     if place < m:
       total += count * other[place]
-    # Division by 10000 rounds to 0, so that what is divided must not be
-    # negative: two terms of more than -9 * 10000, and what was carried.
+    # Division rounds towards 0, so the dividend must not be negative: it is the
+    # sum of two terms above -9 * 10000 and the carry.
     total += 20 * LIMB
     quotient = jax.lax.div(total, jnp.int32(LIMB))
     limbs.append(total - LIMB * quotient)
     carry = quotient - 20
-  return jnp.stack(limbs)  # what is carried out of the top belongs to the sign
+  return jnp.stack(limbs)  # the last carry belongs to the sign
 
 
 def less(a: Array, b: Array) -> Array:
@@ -105,7 +105,7 @@ def _signed(top: Array) -> Array:
 def last_digits(
   value: Array, num_digits: Array | int, max_digits: int
 ) -> tuple[Array, Array]:
-  """The remainder of `value` by 10^num_digits, written without leading zeros.
+  """The digits of value mod 10^num_digits, without leading zeros.
 
   Args:
     value: [n] limbs.
@@ -113,8 +113,8 @@ def last_digits(
     max_digits: D, at most 4 n.
 
   Returns:
-    The digits [D], the highest first, zeros behind the last; and how many
-    there are, at least 1.
+    Digits [D], highest first and padded with zeros, and their number, at least
+    1.
   """
   powers = 10 ** np.arange(LIMB_DIGITS)
   digits = (value[:, None] // powers[None, :] % 10).reshape(-1)[:max_digits]

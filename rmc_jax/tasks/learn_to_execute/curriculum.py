@@ -23,7 +23,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from rmc_jax.tasks.learn_to_execute.sample import Level
+from rmc_jax.tasks.learn_to_execute.sample import Difficulty
 from rmc_jax.types import Array
 
 NAMES = ('baseline', 'mix', 'naive', 'combine')
@@ -42,7 +42,7 @@ class CurriculumState(NamedTuple):
       the first update.
   """
 
-  level: Level
+  level: Difficulty
   losses: Array
   num_losses: Array
   pending_loss: Array
@@ -111,7 +111,7 @@ class Curriculum:
     """The state before the first update."""
     rises = self.name in ('naive', 'combine')
     return CurriculumState(
-      level=Level(
+      level=Difficulty(
         length=jnp.array(1 if rises else self.max_length, jnp.int32),
         nesting=jnp.array(1 if rises else self.max_nesting, jnp.int32),
       ),
@@ -137,7 +137,7 @@ class Curriculum:
     longer = passed & (state.level.length < self.max_length)
     deeper = passed & ~longer & (state.level.nesting < self.max_nesting)
     advanced = CurriculumState(
-      level=Level(
+      level=Difficulty(
         length=state.level.length + longer,
         nesting=state.level.nesting + deeper,
       ),
@@ -150,12 +150,12 @@ class Curriculum:
       lambda new, old: jnp.where(seen, new, old), advanced, state
     )
 
-  def level(self, state: CurriculumState, key: Array) -> Level:
+  def level(self, state: CurriculumState, key: Array) -> Difficulty:
     """The length and nesting of one sample, () int32 each; consumes `key`."""
     if self.name in ('baseline', 'naive'):
       return state.level
     length_key, nesting_key = jax.random.split(key)
-    return Level(
+    return Difficulty(
       length=jax.random.randint(length_key, (), 1, state.level.length + 1),
       nesting=jax.random.randint(nesting_key, (), 1, state.level.nesting + 1),
     )

@@ -1,4 +1,4 @@
-"""A batch printed for a person: program, answer, prediction, what is wrong."""
+"""Formats a batch for people: program, answer, prediction and errors."""
 
 import re
 
@@ -19,53 +19,53 @@ def describe(
   predictions: Array | None = None,
   limit: int = 10,
 ) -> str:
-  """Prints a batch, and where the predictions are wrong.
+  """Formats a batch, and marks the errors of predictions.
 
-  Only the tokens up to an example's target length count, whatever is predicted
-  after them. Each program that is printed is also run with the interpreter; the
-  text says so if the sample's own answer is wrong, which must never happen.
+  Predictions after an example's target length are ignored. Each program shown
+  is also run with the interpreter, which detects samples with a wrong answer.
 
   Args:
-    task: the task that the batch was sampled from.
+    task: the task of the batch.
     examples: a batch, leaves [B, T_in], [B], [B, T_out], [B].
-    predictions: [B, T_out] ids that a model answered; None for none.
-    limit: how many examples are printed. The summary counts all of them.
+    predictions: [B, T_out] ids; None for none.
+    limit: the number of examples to show. The summary counts all of them.
 
   Returns:
-    Lines of plain text, the last without an end.
+    Lines of plain text.
 
   Raises:
-    ValueError: no batch, predictions of another shape than the targets, ids
-      that are not in the vocabulary of the task, or a limit under 1.
+    ValueError: the examples are not a batch, the predictions have another
+      shape than the targets, ids are outside of the vocabulary, or `limit` is
+      below 1.
   """
   if limit < 1:
     raise ValueError(f'limit must be at least 1. Got: {limit}.')
-  batch, answered = jax.device_get((examples, predictions))
+  batch, predicted = jax.device_get((examples, predictions))
   if batch.inputs.ndim != 2:
     raise ValueError(
-      'describe takes a batch of examples, inputs [B, T_in]. '
+      'examples must be a batch, with inputs [B, T_in]. '
       f'Got inputs of shape {batch.inputs.shape}.'
     )
   _check_ids(task, 'inputs', batch.inputs)
   _check_ids(task, 'targets', batch.targets)
-  if answered is not None:
-    if answered.shape != batch.targets.shape:
+  if predicted is not None:
+    if predicted.shape != batch.targets.shape:
       raise ValueError(
         f'predictions must have the shape {batch.targets.shape} of the '
-        f'targets. Got: {answered.shape}.'
+        f'targets. Got: {predicted.shape}.'
       )
-    _check_ids(task, 'predictions', answered)
+    _check_ids(task, 'predictions', predicted)
   batch_size = len(batch.inputs)
   shown = min(limit, batch_size)
   blocks = [f'Task {task.name}: {shown} of {_count(batch_size, "example")}.']
   for i in range(shown):
     example = Example(*(leaf[i] for leaf in batch))
     lines = [f'{i + 1}.', *_sample(task, example)]
-    if answered is not None:
-      lines += _prediction(task, example, answered[i])
+    if predicted is not None:
+      lines += _prediction(task, example, predicted[i])
     blocks.append('\n'.join(lines))
-  if answered is not None:
-    blocks.append(_summary(task, batch, answered))
+  if predicted is not None:
+    blocks.append(_summary(task, batch, predicted))
   return '\n\n'.join(blocks)
 
 
@@ -80,20 +80,20 @@ def _check_ids(task: Task, name: str, ids: np.ndarray) -> None:
 
 
 def _sample(task: Task, example: Example) -> list[str]:
-  """The lines of input and answer, and whether they belong together."""
+  """The lines of input and answer, and of an error in the answer."""
   program = task.vocabulary.decode(example.inputs[: example.input_length])
   answer = task.vocabulary.decode(example.targets[: example.target_length])
   label = 'input' if task.is_memory else 'program'
   lines = _row(label, program) + _row('answer', answer)
-  if not task.is_memory and (complaint := _complaint(program, answer)):
-    lines += _row('', f'The sample itself is wrong: {complaint}')
+  if not task.is_memory and (problem := _problem(program, answer)):
+    lines += _row('', f'The sample itself is wrong: {problem}')
   return lines
 
 
-def _complaint(program: str, answer: str) -> str:
-  """What the interpreter has against the answer; '' if nothing."""
-  # The first number is a literal, and all literals are of one length. Without
-  # any this is no program, and the interpreter says so.
+def _problem(program: str, answer: str) -> str:
+  """Why the interpreter rejects the answer; '' if it does not."""
+  # All literals have the same length. The interpreter refuses a text without
+  # any.
   literal, *_ = re.findall('[0-9]+', program) or ['0']
   try:
     expected = interpreter.answer(program, len(literal))
@@ -103,7 +103,7 @@ def _complaint(program: str, answer: str) -> str:
 
 
 def _prediction(task: Task, example: Example, ids: np.ndarray) -> list[str]:
-  """What was predicted, markers under what is wrong of it, and how much."""
+  """The prediction, markers under its errors, and their number."""
   length = int(example.target_length)
   tokens = [_visible(task.vocabulary.tokens[i]) for i in ids[:length]]
   wrong = ids[:length] != example.targets[:length]  # [length]
@@ -119,12 +119,12 @@ def _prediction(task: Task, example: Example, ids: np.ndarray) -> list[str]:
 
 
 def _visible(token: str) -> str:
-  r"""The token, but '\n' in two characters, so that it ends no line."""
+  r"""The token, with a line feed as the two characters '\n'."""
   return token.replace('\n', r'\n')
 
 
 def _row(label: str, text: str) -> list[str]:
-  """The label beside the first line of the text; no blanks at the ends."""
+  """Puts the label beside the first line of the text."""
   lines = []
   for line in text.split('\n'):
     lines.append(f'{label:{MARGIN}}{line}'.rstrip())
@@ -138,8 +138,8 @@ def _summary(task: Task, examples: Example, predictions: np.ndarray) -> str:
   right = (predictions == examples.targets) & valid
   whole = (right == valid).all(axis=1)  # [B]
   return (
-    f'Wholly right: {_share(whole.sum(), whole.size, "answer")}. '
-    f'Right: {_share(right.sum(), valid.sum(), _unit(task))}.'
+    f'Accuracy: {_share(right.sum(), valid.sum(), _unit(task))}.\n'
+    f'Sequence accuracy: {_share(whole.sum(), whole.size, "answer")}.'
   )
 
 

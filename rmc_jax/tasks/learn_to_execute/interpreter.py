@@ -1,28 +1,10 @@
 """Runs a program of either grammar on the host, with exact integers.
 
-It shares nothing with what makes the samples, so that it can check them. Both
-grammars, of which `programs` has the exact texts:
-
-  operand     a number, or '(' body ')'
-  expression  operand
-              operand + operand, and with - and * in the place of +
-              operand if operand < operand else operand, and with >
-  loop        x=expression for[k] x+=expression
-  body        expression or loop
-
-An operation inside another has parentheses, so nothing binds more closely than
-anything else. k is 1 to 9, and nothing reads x but the loop that it belongs to.
-
-A program of the authors' grammar is a body on one line without blanks. One of
-the paper's has lines, and may have blanks within them:
-
-  x = expression
-  for[k]
-    x += expression
-  print(x % 10**length)
-
-The two lines in the middle may be left out. A loop in parentheses begins on a
-line of its own, with two blanks for every pair of parentheses it is in.
+It is independent of the code that draws samples, so that it can check them.
+`programs` defines both grammars. This parser also accepts operations in several
+operands, bare numbers and, in programs of the paper, blanks anywhere within a
+line. An operation inside another has parentheses, so there is no precedence. A
+program with line feeds is one of the paper, any other one of the authors.
 """
 
 import operator
@@ -30,30 +12,29 @@ import re
 
 ARITHMETIC = {'+': operator.add, '-': operator.sub, '*': operator.mul}
 COMPARISONS = {'<': operator.lt, '>': operator.gt}
-# Characters that an error shows on either side of the place.
+# Characters that an error shows before and after its position.
 CONTEXT = 20
 
-# Anything else is a token of one character, expected somewhere or nowhere.
+# Any other character is a token too, which may be an error.
 _TOKEN = re.compile(r'\n *|0|[1-9][0-9]*|[a-z]+|\+=|\*\*|.')
 
 
 def answer(program: str, length: int) -> str:
-  """What a model has to write: the value mod 10^(length + 1), as text.
+  """The answer that a model has to write: value mod 10^(length + 1), as text.
 
-  Like the authors' code, `sonnet/examples/learn_to_execute.py`. The paper
-  prints `x % 10**length`, but its own examples do so only if that length is one
-  more than the literals': of the five in figure 6 three fit 10^(length + 1)
-  alone, and two fit 10^length as well.
+  So does the authors' code, `sonnet/examples/learn_to_execute.py`. The paper
+  prints `x % 10**length`, but of its five examples in figure 6 three are right
+  only for 10^(length + 1), and the other two for both.
 
   Args:
     program: see `run`.
     length: digits of the literals.
 
   Returns:
-    Up to length + 1 digits with no zero in front, never negative.
+    Up to length + 1 digits without leading zeros, never negative.
 
   Raises:
-    ValueError: a length under 1, or as `run`.
+    ValueError: `length` is below 1, or as for `run`.
   """
   if length < 1:
     raise ValueError(f'length must be at least 1. Got: {length}.')
@@ -61,18 +42,11 @@ def answer(program: str, length: int) -> str:
 
 
 def run(program: str) -> int:
-  """The value of a program, not reduced: what its print line takes modulo.
-
-  Args:
-    program: of the paper's grammar if it has more than one line, else of the
-      authors'.
-
-  Returns:
-    The value of the outermost expression or loop.
+  """The value of the outermost expression or loop of a program.
 
   Raises:
-    ValueError: the text is no such program; with the position, the text before
-      and after it, and what should have stood there.
+    ValueError: the text is not a program; has the position, the text around it
+      and the tokens expected there.
   """
   parser = _Parser(program)
   value = parser.paper_program() if '\n' in program else parser.body(0)
@@ -81,10 +55,10 @@ def run(program: str) -> int:
 
 
 class _Parser:
-  """Reads from left to right; each method reads one part and returns its value.
+  """A recursive-descent parser; each method returns the value of its part.
 
-  `depth` is how many pairs of parentheses are open. The authors' grammar has no
-  lines; there `line` reads nothing.
+  `depth` is the number of open parentheses. The authors' grammar has no lines,
+  so there `line` reads nothing.
   """
 
   def __init__(self, program: str):
@@ -163,7 +137,7 @@ class _Parser:
       raise self._error('the end of the program')
 
   def take(self, *expected: str) -> str:
-    """Steps over the token, which must be one of those."""
+    """Consumes the token, which must be one of `expected`."""
     token = self._token
     if token not in expected:
       raise self._error(' or '.join(map(repr, expected)))
@@ -171,7 +145,7 @@ class _Parser:
     return token
 
   def _advance(self) -> None:
-    """Finds the next token; '' after the last."""
+    """Moves to the next token; '' after the last."""
     self._start = self._end
     if self._has_lines:
       while self._program.startswith(' ', self._start):
@@ -184,6 +158,6 @@ class _Parser:
     before = self._program[: self._start][-CONTEXT:]
     after = self._program[self._start :][:CONTEXT]
     return ValueError(
-      f'This is no program: at position {self._start}, after {before!r}, '
+      f'Not a program: at position {self._start}, after {before!r}, '
       f'expected {expected}, found {repr(after) if after else "the end"}.'
     )

@@ -1,11 +1,11 @@
-r"""What programs look like: the texts of both grammars, as templates.
+r"""The texts of programs in both grammars, as templates.
 
-A program is a nest of operations, as many as the nesting says. All operands of
-an operation are integers of as many digits as the length says, but one, which
-is the operation inside it; the innermost has integers only.
+A program is a number of nested operations, the nesting. One operand of each
+operation is the nested operation; the others, and all of the innermost, are
+integers with `length` digits.
 
-The grammar 'authors' (`learn_to_execute.py` in Sonnet v1). The operation inside
-is the first operand. No blanks, no lines, and no parentheses around the whole:
+The grammar 'authors' (`learn_to_execute.py` in Sonnet v1). The nested operation
+is the first operand. No blanks, no lines, no outermost parentheses:
 
   program     = operation ;
   operation   = operand ( "+" | "-" | "*" ) integer
@@ -16,8 +16,8 @@ is the first operand. No blanks, no lines, and no parentheses around the whole:
   (81890+26992)+25059
   (x=19218for[6]x+=25909)if55278<55597else33318
 
-The grammar 'paper' (Santoro et al. 2018, figure 6). The operation inside is any
-of the operands, those of the comparison and the increment of a loop included:
+The grammar 'paper' (Santoro et al. 2018, figure 6). The nested operation is any
+operand, also of a comparison or the increment of a loop:
 
   program     = ( "x = " expression | loop(0) ) "\n" "print(x % 10**length)" ;
   expression  = operand ( " + " | " - " | " * " ) operand
@@ -28,7 +28,7 @@ of the operands, those of the comparison and the increment of a loop included:
                 i + 2 blanks "x += " operand ;
   operand     = integer | "(" expression ")"
               | "(" "\n" i blanks loop(i) ")"
-                where i is 2 for each operation that this one is inside of ;
+                where i is 2 per enclosing operation ;
 
   x = 221 if ((411 if 918 > 314 else 680) + 321) < 778 else 652
   print(x % 10**length)
@@ -42,24 +42,24 @@ of the operands, those of the comparison and the increment of a loop included:
   print(x % 10**length)
 
 In both: integer = digits without a leading zero, digit = "1" .. "9". "A if B <
-C else D" is A where the comparison holds and D elsewhere. A loop sets x to its
-first operand and then adds the second to it as often as the digit says; it has
-an x of its own, whose last value is that of the loop. The answer is the value
-of the outermost operation modulo 10^(length + 1), never negative.
+C else D" is A if the comparison holds, else D. A loop sets x to its first
+operand and adds the second to it as often as the digit says; its value is the
+last x. The answer is the value of the outermost operation modulo
+10^(length + 1), never negative.
 
-Departures from figure 6, which prints its samples with and without blanks and
-parentheses and leaves out those of the first operand of a loop: every operator
-is between blanks, and every operation inside another has its parentheses. The
-figure's "10**length" is kept as text, but its answers are the remainders by
-10^(length + 1), as those of the authors' program are.
+Departures from figure 6, which is inconsistent about blanks and parentheses and
+omits those of the first operand of a loop: every operator is between blanks,
+and every nested operation has parentheses. The figure's "10**length" is kept as
+text, but its answers are the remainders by 10^(length + 1), as in the authors'
+program.
 """
 
 import re
 
 from rmc_jax.tasks.learn_to_execute.vocabulary import Vocabulary
 
-# A to D stand for the operands, in the order of the text, K for the digit of a
-# loop, ? for the sign of a comparison.
+# A to D are the operands, in the order of the text, K is the digit of a loop, ?
+# the sign of a comparison.
 TEMPLATES = {
   'authors': {
     'add': 'A+B',
@@ -78,13 +78,13 @@ TEMPLATES = {
 }
 NUM_OPERANDS = {'add': 2, 'subtract': 2, 'multiply': 2, 'if': 4, 'for': 2}
 
-# Codes of what differs between programs of one template, where ids of tokens
-# are 0 and above. The operands follow, all tokens of one before the next.
+# Codes of the variable parts of a template; token ids are 0 and above. Codes of
+# the operands follow, all tokens of one before the next.
 SIGN, DIGIT, OPERANDS = -1, -2, -3
 
 
 def positions(operation: str, grammar: str) -> int:
-  """How many of its operands may be the operation inside: the first ones."""
+  """The number of operands, from the first, that may be nested."""
   return 1 if grammar == 'authors' else NUM_OPERANDS[operation]
 
 
@@ -94,11 +94,11 @@ def template(operation: str, grammar: str, depth: int) -> str:
   Args:
     operation: a key of `TEMPLATES[grammar]`.
     grammar: which of the two.
-    depth: how many operations it is inside of.
+    depth: the number of enclosing operations.
 
   Returns:
-    The text between the parentheses around this operation, with them; for the
-    outermost, which has none, the whole program.
+    The text with its parentheses; for the outermost operation, which has none,
+    the whole program.
   """
   text = TEMPLATES[grammar][operation]
   if grammar == 'authors':
@@ -114,21 +114,21 @@ def template(operation: str, grammar: str, depth: int) -> str:
 def around(
   operation: str, grammar: str, depth: int, position: int
 ) -> tuple[str, str]:
-  """The parts of a `template` before and behind the operation inside.
+  """The parts of a `template` before and after the nested operation.
 
   Args:
     operation: as for `template`.
     grammar: as for `template`.
     depth: as for `template`.
-    position: which operand the operation inside is, from 0.
+    position: the index of the nested operand.
 
   Returns:
-    Two templates, whose operands are A, B and C in the order of the text.
+    Two templates with operands A, B and C in the order of the text.
   """
-  before, behind = template(operation, grammar, depth).split('ABCD'[position])
+  before, after = template(operation, grammar, depth).split('ABCD'[position])
   for old, new in zip('ABCD'[position + 1 :], 'ABC'[position:], strict=False):
-    behind = behind.replace(old, new)
-  return before, behind
+    after = after.replace(old, new)
+  return before, after
 
 
 def encode(
@@ -137,14 +137,14 @@ def encode(
   """The tokens of a template.
 
   Args:
-    text: of `template` or `around`.
-    vocabulary: has the tokens between the letters.
+    text: from `template` or `around`.
+    vocabulary: the vocabulary of the constant parts.
     length: tokens of an operand.
-    slots: the most there may be, the distance of the codes of two operands.
+    slots: the distance between the codes of two operands, at least `length`.
 
   Returns:
-    Ids of tokens, and codes: `SIGN`, `DIGIT`, and `OPERANDS - slots * n - i`
-    for token i of operand n, A being 0.
+    Token ids and codes: `SIGN`, `DIGIT`, and `OPERANDS - slots * n - i` for
+    token i of operand n.
   """
   codes = []
   for part in re.split('([ABCDK?])', text):

@@ -1,8 +1,8 @@
-"""Samples of a task, drawn, written and answered on the device.
+"""Draws samples of a task, writes them as text and answers them on the device.
 
-Letters: L digits of an integer at most, N operations of a program at most, Q
-integers that an operation has beside its operand inside, n and m limbs of a
-value and of an integer (see `arithmetic`).
+Letters: L most digits of an integer, N most operations of a program, Q most
+operands of an operation besides the nested one, n and m limbs of a value and of
+an integer (see `arithmetic`).
 """
 
 import functools
@@ -18,12 +18,12 @@ from rmc_jax.tasks.learn_to_execute.task import Task
 from rmc_jax.types import Array
 
 
-class Level(NamedTuple):
-  """How hard a sample is.
+class Difficulty(NamedTuple):
+  """The difficulty of a sample.
 
   Attributes:
     length: () integer in 1 .. L, digits of every integer in the text.
-    nesting: () integer in 1 .. N, operations in one another.
+    nesting: () integer in 1 .. N, nested operations.
   """
 
   length: Array | int
@@ -31,13 +31,13 @@ class Level(NamedTuple):
 
 
 class Example(NamedTuple):
-  """A text and what its answer is, as ids, padded behind their ends.
+  """A text and its answer as ids, padded at their ends.
 
   Attributes:
     inputs: [task.input_steps] ids of the program or the integer.
-    input_length: () integer, how many of them are no padding.
+    input_length: () integer, the number of ids before the padding.
     targets: [task.target_steps] ids of the answer.
-    target_length: () integer, how many of them are no padding.
+    target_length: () integer, the number of ids before the padding.
   """
 
   inputs: Array
@@ -47,15 +47,16 @@ class Example(NamedTuple):
 
 
 class Program(NamedTuple):
-  """What is drawn for a program; the operations from the innermost outwards.
+  """The random choices of a program, from the innermost operation outwards.
 
   Attributes:
     operations: [N] indices into `task.operations`.
-    positions: [N] which of the operands the operation inside is.
-    signs: [N] 0 for <, 1 for >, of a comparison.
-    repeats: [N] 1 .. 9, of a loop.
-    integers: [N * Q + 1, L] digits, the highest first, of which the first
-      `level.length` count: the Q of each operation, and the innermost operand.
+    positions: [N] indices of the nested operand.
+    signs: [N] of a comparison, 0 for <, 1 for >.
+    repeats: [N] of a loop, 1 .. 9.
+    integers: [N * Q + 1, L] digits, highest first, of which the first
+      `difficulty.length` count: Q for each operation, and the innermost
+      operand.
   """
 
   operations: Array
@@ -65,56 +66,54 @@ class Program(NamedTuple):
   integers: Array
 
 
-def sample(key: Array, task: Task, level: Level | None = None) -> Example:
-  """Draws one example; `jax.vmap` over keys, and levels, for a batch.
+def sample(
+  key: Array, task: Task, difficulty: Difficulty | None = None
+) -> Example:
+  """Draws one example; `jax.vmap` over keys, and difficulties, for a batch.
 
-  Integers are uniform among those of `level.length` digits, 0 not being one of
-  them, operations uniform among the task's, and so are the operand that the
-  operation inside is (grammar 'paper'), the sign of a comparison, and the 1 to
-  9 turns of a loop (spec: `learn_to_execute.py` in Sonnet v1).
+  Integers are uniform among those of `difficulty.length` digits, without 0.
+  Operations are uniform among the task's, and so are the nested operand
+  (grammar 'paper'), the sign of a comparison, and the 1 to 9 repeats of a loop
+  (`learn_to_execute.py` in Sonnet v1).
 
   Args:
     key: random key, consumed.
-    task: what to draw.
-    level: may be traced, and is then trusted to be within the maxima of the
-      task; None for those.
-
-  Returns:
-    One `Example`.
+    task: the task.
+    difficulty: may be traced, and is then not checked; None for the task's
+      maxima.
 
   Raises:
-    ValueError: a level of Python integers outside of the task's maxima.
+    ValueError: the difficulty has Python integers beyond the task's maxima.
   """
-  maxima = Level(task.max_length, task.max_nesting)
-  level = level or maxima
-  for name, value, most in zip(Level._fields, level, maxima, strict=True):
+  maxima = Difficulty(task.max_length, task.max_nesting)
+  difficulty = difficulty or maxima
+  for name, value, most in zip(maxima._fields, difficulty, maxima, strict=True):
     if isinstance(value, int | np.integer) and not 1 <= value <= most:
       raise ValueError(
-        f'level.{name} must be in 1 .. {most}, the most of the task. Got: '
-        f'{value}.'
+        f'difficulty.{name} must be in 1 .. {most}, the maximum of the task. '
+        f'Got: {value}.'
       )
   if task.is_memory:
     digits = _digits(jax.random.bits(key, (task.max_length,)))
-    return memorize(digits, task, level)
+    return memorize(digits, task, difficulty)
   program = draw(key, task)
   digits, count = arithmetic.last_digits(
-    run(program, task, level), level.length + 1, task.max_length + 1
+    run(program, task, difficulty), difficulty.length + 1, task.max_length + 1
   )
-  return Example(*write(program, task, level), *integer(digits, count, task))
+  return Example(
+    *write(program, task, difficulty), *integer(digits, count, task)
+  )
 
 
-def memorize(digits: Array, task: Task, level: Level) -> Example:
-  """An integer, and it again, or its digits in reverse, or twice in a row.
+def memorize(digits: Array, task: Task, difficulty: Difficulty) -> Example:
+  """An integer, and the same integer, its reverse, or its digits twice.
 
   Args:
-    digits: [L], the highest first.
-    task: one of memorization.
-    level: as for `sample`.
-
-  Returns:
-    One `Example`.
+    digits: [L], highest first.
+    task: a memorization task.
+    difficulty: as for `sample`.
   """
-  length = level.length
+  length = difficulty.length
   if task.name == 'double':
     places = np.arange(2 * task.max_length) % length
     answer = integer(digits[places], 2 * length, task)
@@ -129,15 +128,15 @@ def memorize(digits: Array, task: Task, level: Level) -> Example:
 def integer(
   digits: Array, count: Array | int, task: Task
 ) -> tuple[Array, Array]:
-  """The ids of an integer, and how many of them are no padding.
+  """The ids of an integer, and the number of ids before the padding.
 
   Args:
-    digits: [D], the highest first.
-    count: () integer, how many of them are the integer's.
-    task: has the vocabulary.
+    digits: [D], highest first.
+    count: () integer, the number of digits of the integer.
+    task: the task.
 
   Returns:
-    [D] or, with words, [1] ids; and a () integer.
+    [D] ids, or [1] for words; and a () integer.
   """
   ids = _tokens(digits, count, task)
   num_ids = jnp.int32(count if task.tokens == 'characters' else 1)
@@ -146,8 +145,8 @@ def integer(
 
 
 def _tokens(digits: Array, count: Array | int, task: Task) -> Array:
-  """[..., D] ids of digits; with words, [..., 1] of the first `count`."""
-  zero = task.vocabulary.ids['0']  # the ids of integers follow one another
+  """[..., D] ids of digits; for words, [..., 1] of the first `count`."""
+  zero = task.vocabulary.ids['0']  # ids of integers are consecutive
   if task.tokens == 'characters':
     return zero + digits
   value = jnp.zeros(digits.shape[:-1], jnp.int32)
@@ -157,8 +156,8 @@ def _tokens(digits: Array, count: Array | int, task: Task) -> Array:
 
 
 def draw(key: Array, task: Task) -> Program:
-  """Draws a program that is good for any level; consumes `key`."""
-  n, q = task.max_nesting, _num_beside(task)
+  """Draws a program for any difficulty; consumes `key`."""
+  n, q = task.max_nesting, _num_others(task)
   bits = jax.random.bits(key, (4 * n + (n * q + 1) * task.max_length,))
   choices = bits[: 4 * n].reshape(4, n)
   operations = _below(len(task.operations), choices[0])
@@ -173,24 +172,24 @@ def draw(key: Array, task: Task) -> Program:
 
 
 def _below(limit: Array | int, bits: Array) -> Array:
-  """Random bits as integers 0 .. limit - 1, uniform to within 2^-28."""
+  """Converts bits to integers 0 .. limit - 1, uniform to within 2^-28."""
   return (bits % jnp.uint32(limit)).astype(jnp.int32)
 
 
 def _digits(bits: Array) -> Array:
-  """Random bits [..., L] as digits, the highest first, which is never 0."""
+  """Converts bits [..., L] to digits; the highest, first, is never 0."""
   first = np.arange(bits.shape[-1]) == 0
   return jnp.where(first, 1 + _below(9, bits), _below(10, bits))
 
 
-def run(program: Program, task: Task, level: Level) -> Array:
+def run(program: Program, task: Task, difficulty: Difficulty) -> Array:
   """The value of a program: [n] limbs."""
-  integers = arithmetic.from_digits(program.integers, level.length)
-  beside = integers[:-1].reshape(task.max_nesting, _num_beside(task), -1)
+  integers = arithmetic.from_digits(program.integers, difficulty.length)
+  others = integers[:-1].reshape(task.max_nesting, _num_others(task), -1)
   value = arithmetic.widen(integers[-1], arithmetic.num_limbs(task.largest))
   for index in range(task.max_nesting):
     terms = [
-      _terms(operation, index, value, beside[index], program)
+      _terms(operation, index, value, others[index], program)
       for operation in task.operations
     ]
     factor, count, other = (
@@ -198,27 +197,27 @@ def run(program: Program, task: Task, level: Level) -> Array:
       for cases in zip(*terms, strict=True)
     )
     outer = arithmetic.multiply_add(value, factor, count, other)
-    value = jnp.where(index < level.nesting, outer, value)
+    value = jnp.where(index < difficulty.nesting, outer, value)
   return value
 
 
 def _terms(
-  operation: str, index: int, inside: Array, beside: Array, program: Program
+  operation: str, index: int, nested: Array, others: Array, program: Program
 ) -> tuple[Array, Array, Array]:
-  """An operation as inside * factor + count * other.
+  """Expresses an operation as nested * factor + count * other.
 
   Args:
-    operation: which.
-    index: where it stands in the program.
-    inside: [n] the value of the operand inside.
-    beside: [Q, m] the other operands.
+    operation: the name of the operation.
+    index: its index in the program.
+    nested: [n] the value of the nested operand.
+    others: [Q, m] the other operands.
     program: has the choices.
 
   Returns:
-    The terms, [m], () and [m].
+    factor [m], count () and other [m].
   """
   position = program.positions[index]
-  first, last = beside[0], beside[-1]
+  first, last = others[0], others[-1]
   if operation == 'multiply':
     return first, jnp.int32(0), first
   if operation == 'add':
@@ -232,45 +231,47 @@ def _terms(
     count = jnp.where(position == 0, repeats, 1)
     other = first
   else:
-    holds = _holds(inside, beside, position, program.signs[index])
+    holds = _holds(nested, others, position, program.signs[index])
     factor = jnp.where(position == jnp.where(holds, 0, 3), 1, 0)
     count, other = 1 - factor, jnp.where(holds, first, last)
   factor = arithmetic.widen(jnp.int32(factor)[None], first.shape[0])
   return factor, jnp.int32(count), other
 
 
-def _holds(inside: Array, beside: Array, position: Array, sign: Array) -> Array:
-  """Whether the comparison of A if B < C else D holds: () bool."""
-  a_or_b, b_or_c, c_or_d = arithmetic.widen(beside, inside.shape[0])
+def _holds(nested: Array, others: Array, position: Array, sign: Array) -> Array:
+  """The value of the comparison in A if B < C else D: () bool."""
+  a_or_b, b_or_c, c_or_d = arithmetic.widen(others, nested.shape[0])
   left = jnp.where(position == 0, a_or_b, b_or_c)
-  left = jnp.where(position == 1, inside, left)
+  left = jnp.where(position == 1, nested, left)
   right = jnp.where(position == 3, c_or_d, b_or_c)
-  right = jnp.where(position == 2, inside, right)
+  right = jnp.where(position == 2, nested, right)
   return arithmetic.less(
     jnp.where(sign == 0, left, right), jnp.where(sign == 0, right, left)
   )
 
 
-def write(program: Program, task: Task, level: Level) -> tuple[Array, Array]:
+def write(
+  program: Program, task: Task, difficulty: Difficulty
+) -> tuple[Array, Array]:
   """The text of a program.
 
-  It is 2 N + 1 parts in a row: before and behind the operation inside, for
-  every operation, and the innermost operand. Every part is a row of a table, so
-  that each step of the text has to find only its part and its place there.
+  The text has 2 N + 1 parts: one before and one after the nested operand of
+  every operation, and the innermost operand. A table has all possible parts, so
+  each step of the text looks up its part and its place in it.
 
   Args:
-    program: of `draw`.
+    program: from `draw`.
     task: as for `sample`.
-    level: as for `sample`.
+    difficulty: as for `sample`.
 
   Returns:
-    [task.input_steps] ids, and how many of them are no padding.
+    [task.input_steps] ids, and the number of ids before the padding.
   """
   n = task.max_nesting
-  # What the codes of `programs` stand for: of each operation, and of the
+  # The values of the codes of `programs`, for each operation and for the
   # innermost operand, which has no sign and no digit.
   signs = jnp.array([task.vocabulary.ids[sign] for sign in '<>'])
-  integers = _tokens(program.integers, level.length, task)
+  integers = _tokens(program.integers, difficulty.length, task)
   drawn = jnp.concatenate(
     [
       signs[program.signs][:, None],
@@ -284,7 +285,7 @@ def write(program: Program, task: Task, level: Level) -> tuple[Array, Array]:
 
   table, sizes = map(jnp.array, _parts(task))  # [texts, L, steps], [texts, L]
   variants = np.cumsum([0, *_num_positions(task)])
-  depths = level.nesting - 1 - np.arange(n)
+  depths = difficulty.nesting - 1 - np.arange(n)
   before = jnp.array(variants)[program.operations] + program.positions
   before = before * n + jnp.maximum(depths, 0)
   num_before = int(variants[-1]) * n
@@ -292,7 +293,7 @@ def write(program: Program, task: Task, level: Level) -> tuple[Array, Array]:
   parts += [(2 * num_before, n)]
   parts += [(num_before + before[index], index) for index in range(n)]
 
-  length = level.length - 1 if sizes.shape[1] > 1 else 0
+  length = difficulty.length - 1 if sizes.shape[1] > 1 else 0
   steps = np.arange(task.input_steps)
   places = first_codes = jnp.zeros_like(steps)
   end = jnp.int32(0)
@@ -310,13 +311,13 @@ def write(program: Program, task: Task, level: Level) -> tuple[Array, Array]:
 
 @functools.cache
 def _parts(task: Task) -> tuple[np.ndarray, np.ndarray]:
-  """The tokens of all parts of programs, and how many each part has.
+  """The codes of all possible parts of programs, and their lengths.
 
   Returns:
-    [texts, lengths, steps] codes and [texts, lengths] numbers of them. Texts
-    are before and behind the operand inside, of every operation and operand, at
-    every depth; the last is the innermost operand. Lengths are those of an
-    integer, in words only 1.
+    [texts, lengths, steps] codes and [texts, lengths] numbers of codes. Texts
+    are those before and those after the nested operand, for every operation,
+    operand and depth; the last is the innermost operand. Lengths are those of
+    an integer, for words only 1.
   """
   slots = task.integer_tokens
   sides = [
@@ -341,10 +342,10 @@ def _parts(task: Task) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _num_positions(task: Task) -> list[int]:
-  """Of each operation, how many operands may be the operation inside."""
+  """For each operation, the number of operands that may be nested."""
   return [programs.positions(name, task.grammar) for name in task.operations]
 
 
-def _num_beside(task: Task) -> int:
-  """Q: the most operands of an operation without the one inside."""
+def _num_others(task: Task) -> int:
+  """Q: the most operands of an operation besides the nested one."""
   return max(programs.NUM_OPERANDS[name] for name in task.operations) - 1

@@ -1,4 +1,4 @@
-"""Which programs or memory samples there are, and how long they can be."""
+"""The tasks of program evaluation and memorization, and their sizes."""
 
 import dataclasses
 
@@ -7,8 +7,8 @@ from rmc_jax.tasks.learn_to_execute import programs
 from rmc_jax.tasks.learn_to_execute import vocabulary as vocabularies
 from rmc_jax.tasks.learn_to_execute.vocabulary import Vocabulary
 
-# The authors' sets of operations. The paper's "control" sample has + and if, so
-# it is nearer to algebra_control than to control.
+# The authors' sets of operations. The paper's sample of "control" has + and if,
+# so algebra_control is closer to it than control.
 OPERATIONS = {
   'addition': ('add',),
   'algebra': ('add', 'subtract', 'multiply'),
@@ -27,26 +27,24 @@ class Task:
   """A task of program evaluation or memorization.
 
   Departures from the authors' `learn_to_execute.py`: inputs and answers have
-  the steps of the longest there can be, where the authors allow for
+  the steps of the longest possible, where the authors allow for
   (3 L + 10)(N - 1) + 4 L + 10 + 2 (N - 1) and 2 L; memorization has nesting 1,
-  where theirs with more puts parentheses into the text and overflows; word mode
-  has every integer that is an answer, where theirs has those below 10^L and
-  loses the others.
+  where a larger one in theirs adds parentheses to the text and overflows; words
+  include every integer that is an answer, where theirs omit those from 10^L on.
 
   Attributes:
     name: a key of `OPERATIONS`, or one of `MEMORIZATION`.
     max_length: L, the most digits of an integer in the text.
-    max_nesting: N, the most operations in one another.
+    max_nesting: N, the most nested operations.
     grammar: of programs, 'authors' or 'paper'; see `programs`.
     tokens: 'characters', or 'words': an integer is one token.
-    num_integers: with words only, the vocabulary has 0 .. num_integers - 1;
-      None for as many as the answers need.
+    num_integers: for words, the integers 0 .. num_integers - 1 of the
+      vocabulary; None for as many as the answers need.
 
   Raises:
-    ValueError: an unknown name, grammar or kind of tokens; a length or nesting
-      below 1; memorization with another nesting or grammar than the first;
-      integers too long to be multiplied in 32 bits; words that cannot hold the
-      answers.
+    ValueError: the name, grammar or tokens are unknown; a length or nesting is
+      below 1; memorization has a nesting or grammar; integers are too long to
+      be multiplied in 32 bits; words do not include the answers.
   """
 
   name: str
@@ -71,8 +69,8 @@ class Task:
         )
     if self.is_memory and (self.max_nesting, self.grammar) != (1, 'authors'):
       raise ValueError(
-        f'{self.name!r} memorizes one integer, which has no nesting and no '
-        "grammar: leave max_nesting=1 and grammar='authors'. Got: "
+        f'{self.name!r} memorizes one integer, without nesting and grammar, '
+        "and needs max_nesting=1 and grammar='authors'. Got: "
         f'max_nesting={self.max_nesting}, grammar={self.grammar!r}.'
       )
     if 'multiply' in self.operations and self.max_length > MAX_FACTOR_DIGITS:
@@ -93,8 +91,8 @@ class Task:
       return
     if self.name == 'reverse':
       raise ValueError(
-        "answers of 'reverse' may begin with 0, which an integer that is one "
-        "token does not: use tokens='characters'."
+        "answers of 'reverse' may begin with 0, unlike an integer that is one "
+        "token. Use tokens='characters'."
       )
     needed = self._answers()
     if (self.num_integers or 0) > MAX_INTEGERS:
@@ -104,9 +102,9 @@ class Task:
       )
     if needed > MAX_INTEGERS:
       raise ValueError(
-        f'with one token an integer, {self.name!r} of length '
+        f'with one token per integer, {self.name!r} of length '
         f'{self.max_length} has answers below {needed}; {MAX_INTEGERS} '
-        'integers are the most: use a smaller max_length or '
+        'integers are the most. Use a smaller max_length or '
         "tokens='characters'."
       )
     if self.num_integers is not None and self.num_integers < needed:
@@ -117,7 +115,7 @@ class Task:
       )
 
   def _answers(self) -> int:
-    """Below which integer all answers are."""
+    """All answers are below this integer."""
     if self.is_memory:
       return 10 ** (self.max_length * (2 if self.name == 'double' else 1))
     remainders = 10 ** (self.max_length + 1)
@@ -127,21 +125,21 @@ class Task:
 
   @property
   def is_memory(self) -> bool:
-    """Whether an integer is memorized; otherwise a program is evaluated."""
+    """Whether the task is memorization, not program evaluation."""
     return self.name in MEMORIZATION
 
   @property
   def operations(self) -> tuple[str, ...]:
-    """What programs of the task are made of; nothing for memorization."""
+    """The operations of programs; () for memorization."""
     return OPERATIONS.get(self.name, ())
 
   @property
   def largest(self) -> int:
-    """No value that occurs in a program is further from 0 than this."""
+    """The largest absolute value of any operation in a program."""
     integer = 10**self.max_length - 1
     value = integer
     for _ in range(self.max_nesting):
-      # The operation inside as the operand where it makes the most.
+      # With the nested operation as the operand that gives the most.
       bounds = {
         'add': value + integer,
         'subtract': value + integer,
@@ -154,7 +152,7 @@ class Task:
 
   @property
   def vocabulary(self) -> Vocabulary:
-    """The ids of what inputs and targets are made of."""
+    """The vocabulary of inputs and targets."""
     if self.tokens == 'characters':
       return vocabularies.characters(self.grammar)
     num_integers = self.num_integers or self._answers()
@@ -169,7 +167,7 @@ class Task:
   def input_steps(self) -> int:
     """Tokens of the longest input."""
     tokens = self.integer_tokens
-    steps = tokens  # of the innermost operand; each operation adds the others
+    steps = tokens  # of the innermost operand; operations add the others
     for depth in range(self.max_nesting if self.operations else 0):
       steps += max(
         len(

@@ -1,4 +1,4 @@
-"""The symbols of programs and answers, and their integer ids."""
+"""The tokens of programs and answers, and their ids."""
 
 import dataclasses
 import functools
@@ -8,9 +8,9 @@ START = '~'
 PAD = '.'
 GRAMMARS = ('authors', 'paper')
 
-# In the order of the authors' ids 0 to 44. Never used by their programs: the
-# first six, '/', ':', 'a', 'g', 'n', 'range'; and, when every character is a
-# token, the whole keywords.
+# In the order of the authors' ids 0 to 44. Their programs never use the first
+# six, '/', ':', 'a', 'g', 'n' and 'range', nor whole keywords if every
+# character is a token.
 _AUTHORS = (
   *('<unknown>', '<null>', '<end>', '|', ' ', '!'),
   *'()*+-./0123456789:<=>[]',
@@ -24,9 +24,9 @@ class Vocabulary:
   """Tokens in the order of their ids.
 
   Attributes:
-    tokens: all different.
+    tokens: distinct.
     whole_words: whether keywords and integers are one token each; otherwise
-      every character is.
+      every character is a token.
   """
 
   tokens: tuple[str, ...]
@@ -34,7 +34,7 @@ class Vocabulary:
 
   @property
   def size(self) -> int:
-    """How many tokens there are."""
+    """The number of tokens."""
     return len(self.tokens)
 
   @functools.cached_property
@@ -44,37 +44,31 @@ class Vocabulary:
 
   @property
   def pad(self) -> int:
-    """The id that fills what lies beyond the end of a text."""
+    """The id of the padding after the end of a text."""
     return self.ids[PAD]
 
   @property
   def start(self) -> int:
-    """The id that a decoder is fed before the first token of an answer."""
+    """The id fed to a decoder before the first token of an answer."""
     return self.ids[START]
 
   def encode(self, text: str) -> list[int]:
-    """The ids of `text`.
-
-    Args:
-      text: a program or an answer.
-
-    Returns:
-      One id a token.
+    """The ids of a program or an answer.
 
     Raises:
-      ValueError: a token of `text` is not in the vocabulary.
+      ValueError: `text` has a token outside of the vocabulary.
     """
     tokens = self._split.findall(text)
     unknown = [token for token in tokens if token not in self.ids]
     if unknown:
       raise ValueError(
-        f'the vocabulary of {self.size} tokens has no {unknown[0]!r}, which '
-        f'occurs in {text!r}.'
+        f'text must have tokens of the vocabulary of {self.size} only. Got: '
+        f'{unknown[0]!r} in {text!r}.'
       )
     return [self.ids[token] for token in tokens]
 
   def decode(self, ids) -> str:
-    """The text of `ids`, any iterable of integers; undoes `encode`."""
+    """The text of an iterable of ids; the inverse of `encode`."""
     return ''.join(self.tokens[index] for index in ids)
 
   @functools.cached_property
@@ -91,18 +85,15 @@ class Vocabulary:
 
 @functools.cache
 def characters(grammar: str = 'authors') -> Vocabulary:
-  """One token a character.
+  """The vocabulary with one token per character.
 
   Args:
     grammar: 'authors': the 45 ids of `learn_to_execute.py` in Sonnet v1, in
-      its order. 'paper': the characters of the paper's figure 6 that are not
-      among those follow as ids 45 to 49.
-
-  Returns:
-    The vocabulary.
+      its order. 'paper': the other characters of the paper's figure 6 follow as
+      ids 45 to 49.
 
   Raises:
-    ValueError: an unknown grammar.
+    ValueError: unknown grammar.
   """
   check_grammar(grammar)
   extra = ('\n', '%', 'h', 'p', 't') if grammar == 'paper' else ()
@@ -111,20 +102,17 @@ def characters(grammar: str = 'authors') -> Vocabulary:
 
 @functools.cache
 def words(grammar: str, num_integers: int) -> Vocabulary:
-  """One token a keyword, a whole integer or any other symbol.
+  """The vocabulary with one token per keyword, integer or other symbol.
 
-  The integers come last and in order, so the id of n is the id of 0 plus n.
+  Integers come last and in order, so the id of n is the id of 0 plus n.
 
   Args:
     grammar: 'authors': the authors' symbols without their ten digits.
-      'paper': 'print' and 'length', line break and '%' as well.
+      'paper': also 'print', 'length', line feed and '%'.
     num_integers: the integers are 0 .. num_integers - 1.
 
-  Returns:
-    The vocabulary.
-
   Raises:
-    ValueError: an unknown grammar.
+    ValueError: unknown grammar.
   """
   check_grammar(grammar)
   extra = ('\n', '%', 'print', 'length') if grammar == 'paper' else ()

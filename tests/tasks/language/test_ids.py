@@ -47,7 +47,7 @@ def test_ids_are_those_of_all_documents_in_order(
   assert list(tmp_path.iterdir()) == [path]
 
 
-def test_small_letters_reach_the_file(tmp_path):
+def test_lower_case_is_applied(tmp_path):
   v = Vocabulary.build(tokens.count(DOCUMENTS, 'words', lower=True))
   write_ids(tmp_path / 'ids', DOCUMENTS, v, 'words', lower=True)
   assert v.decode(read_ids(tmp_path / 'ids', v)) == [
@@ -71,13 +71,15 @@ def test_ids_are_as_small_as_the_vocabulary_allows(tmp_path, size, dtype):
 @pytest.mark.parametrize(
   'documents, style', [([], 'lines'), (['', ' \n'], 'whitespace')]
 )
-def test_an_empty_split_is_named_and_leaves_no_file(tmp_path, documents, style):
+def test_an_empty_split_is_an_error_and_leaves_no_file(
+  tmp_path, documents, style
+):
   with pytest.raises(ValueError, match='valid.ids: the split is empty. Check'):
     write_ids(tmp_path / 'valid.ids', documents, vocabulary(), style)
   assert not list(tmp_path.iterdir())
 
 
-def test_a_reader_that_fails_leaves_what_was_there(tmp_path):
+def test_a_failed_write_keeps_the_previous_file(tmp_path):
   v, path = vocabulary(), tmp_path / 'train.ids'
   write_ids(path, DOCUMENTS, v, 'lines')
   before = path.read_bytes()
@@ -96,12 +98,12 @@ def test_ids_of_another_vocabulary_are_refused(tmp_path):
   v, path = vocabulary(), tmp_path / 'train.ids'
   write_ids(path, DOCUMENTS, v, 'lines')
   other = vocabulary(max_size=5)
-  message = r'train.ids .* another vocabulary .* of 5 words: .* Delete it'
+  message = r'train.ids .* another vocabulary .* of 5 words, .* Delete it'
   with pytest.raises(ValueError, match=message):
     read_ids(path, other)
 
 
-def test_damaged_files_are_named(tmp_path):
+def test_damaged_files_are_errors(tmp_path):
   v, path = vocabulary(), tmp_path / 'train.ids'
   with pytest.raises(ValueError, match='no ids at .*train.ids. Prepare'):
     read_ids(path, v)
@@ -110,18 +112,18 @@ def test_damaged_files_are_named(tmp_path):
   for content, message in [
     (whole[:-1], 'has 533 bytes; its 11 ids take 534. Delete it'),
     (whole + b'\0\0', 'has 536 bytes; its 11 ids take 534. Delete it'),
-    (b'', "no file of ids.* Got: b''. Delete it"),
-    (bytes(600), 'no file of ids'),
-    (b'the ox\n', "no file of ids.* Got: b'the ox"),
-    (b'[1]' + whole[3:], 'no file of ids'),
-    (whole.replace(b'ids 1', b'ids 9'), 'no file of ids'),
+    (b'', "not a file of ids.* Got: b''. Delete it"),
+    (bytes(600), 'not a file of ids'),
+    (b'the ox\n', "not a file of ids.* Got: b'the ox"),
+    (b'[1]' + whole[3:], 'not a file of ids'),
+    (whole.replace(b'ids 1', b'ids 9'), 'not a file of ids'),
   ]:
     path.write_bytes(content)
     with pytest.raises(ValueError, match=f'train.ids (is )?{message}'):
       read_ids(path, v)
 
 
-def test_the_header_can_be_read_by_people(tmp_path):
+def test_the_header_is_a_line_of_json(tmp_path):
   v, path = vocabulary(), tmp_path / 'train.ids'
   count = write_ids(path, DOCUMENTS, v, 'lines')
   with path.open('rb') as file:
@@ -152,7 +154,7 @@ def test_a_long_text_is_not_held_in_memory(tmp_path):
 
 @pytest.mark.skipif(
   not (WIKITEXT / 'train.txt.gz').is_file(),
-  reason='RMC_DATA names no folder that has wikitext-2/*.txt.gz',
+  reason='the folder RMC_DATA has no wikitext-2/*.txt.gz',
 )
 def test_wikitext_2_has_the_published_counts(tmp_path):
   def documents(split):
@@ -172,7 +174,7 @@ def test_wikitext_2_has_the_published_counts(tmp_path):
     ids = read_ids(path, v)
     assert ids.dtype == np.uint16
     assert len(ids) == count
-    # The <unk> that are in the text; no word of it is missing otherwise.
+    # The <unk> of the text; every other word is in the vocabulary.
     assert np.sum(ids == v.unk) == unknown[split]
   first = v.decode(read_ids(tmp_path / 'valid.ids', v)[:6])
   assert first == ['<eos>', '=', 'Homarus', 'gammarus', '=', '<eos>']

@@ -40,7 +40,7 @@ def test_hand_checked_words():
     *('<eos>', '_', '3rd', '_', '!'),
   ]
   assert split('', 'words') == []
-  # Each blank line, and none that is not.
+  # One per blank line.
   assert split('\n\na\n\n\nb\n', 'words') == [
     *('<eos>', '<eos>', 'a', '<eos>', '<eos>', 'b'),
   ]
@@ -63,8 +63,8 @@ def test_hand_checked_whitespace():
 
 
 @pytest.mark.parametrize('style', tokens.STYLES)
-def test_any_text_gives_the_tokens_of_the_reference(style, monkeypatch):
-  # Pieces of 7 characters, so that each text is cut in many places.
+def test_tokens_of_random_texts_equal_the_reference(style, monkeypatch):
+  # Pieces of 7 characters cut each text in many places.
   monkeypatch.setattr(tokens, '_PIECE', 7)
   draw = random.Random(0)
   alphabet = 'abé東39²\n\n\r\t \u00a0\u3000.,.-\'’"_!@<>'
@@ -74,7 +74,7 @@ def test_any_text_gives_the_tokens_of_the_reference(style, monkeypatch):
 
 
 @pytest.mark.parametrize('style', tokens.STYLES)
-def test_parts_that_end_with_a_line_change_nothing(style):
+def test_parts_that_end_with_a_line_have_the_same_tokens(style):
   draw = random.Random(0)
   for _ in range(200):
     lines = draw.choices(['\n', ' \t\n', "it's 3.5\n", ' a--b \r\n'], k=9)
@@ -85,14 +85,14 @@ def test_parts_that_end_with_a_line_change_nothing(style):
 
 
 @pytest.mark.parametrize('style', tokens.STYLES)
-def test_nothing_but_white_space_is_lost(style):
+def test_only_white_space_is_dropped(style):
   text = 'ein Überfluß\nan _Zeichen_: 1.000,5 -- "so" …\n'
   joined = ''.join(token for token in split(text, style) if token != '<eos>')
   assert joined == ''.join(text.split())
 
 
 @pytest.mark.parametrize('style', tokens.STYLES)
-def test_small_letters_leave_the_end_of_a_line_alone(style):
+def test_lower_case_does_not_change_line_ends(style):
   text = 'An Ox\n\nAt DAWN'
   small = split(text, style, lower=True)
   assert small == [token.lower() for token in split(text, style)]
@@ -106,7 +106,7 @@ def test_counts_are_those_of_all_documents():
 
 
 @pytest.mark.parametrize('style', tokens.STYLES)
-def test_a_long_document_is_not_held_as_tokens(style):
+def test_tokens_of_a_long_document_are_not_held_in_memory(style):
   # 400,000 tokens, on one line: as a list 3 MB and their characters 20 MB.
   text = 'abcdefg ' * 400_000
   tracemalloc.start()
@@ -119,22 +119,22 @@ def test_a_long_document_is_not_held_as_tokens(style):
   assert peak < 2 << 20
 
 
-def test_a_document_is_cut_as_it_is_asked_for():
+def test_tokens_are_made_lazily():
   stream = tokens.tokenize('a b ' * 10, 'whitespace')
   assert list(itertools.islice(stream, 3)) == ['a', 'b', 'a']
   assert next(stream) == 'b'
 
 
-def test_an_unknown_style_is_named_before_a_token_is_asked_for():
+def test_an_unknown_style_is_refused_at_once():
   with pytest.raises(ValueError, match="style must be one of .* 'bpe'"):
     tokens.tokenize('a', 'bpe')
 
 
 @pytest.mark.skipif(
   not NOVELS.is_dir(),
-  reason='RMC_DATA names no folder that has gutenberg-sample/',
+  reason='the folder RMC_DATA has no gutenberg-sample/',
 )
-def test_novels_have_the_words_that_their_table_says():
+def test_novels_have_their_published_number_of_words():
   table = {'train': 1_383_931, 'valid': 70_933, 'test': 83_283}
   for split, number in table.items():
     texts = [
@@ -142,8 +142,8 @@ def test_novels_have_the_words_that_their_table_says():
       for path in sorted((NOVELS / split).glob('*.gz'))
     ]
     assert tokens.count(texts, 'whitespace').total() == number
-    # The style for prose cuts words further, leaves nothing out, and marks
-    # where a paragraph ends.
+    # The style for prose splits words further, keeps every character, and marks
+    # the ends of paragraphs.
     words = tokens.count(texts, 'words')
     assert words[tokens.EOS] == sum(
       not line.strip() for text in texts for line in text.split('\n')[:-1]

@@ -11,18 +11,18 @@ from tests.reference import language as reference
 COUNTS = {'d': 1, 'the': 9, 'b': 2, '<eos>': 4, 'c': 2, 'a': 2}
 
 
-def test_frequent_words_come_first_and_equals_in_alphabet():
+def test_words_are_ordered_by_frequency_then_alphabetically():
   v = Vocabulary.build(COUNTS)
   assert v.words == ('the', '<eos>', 'a', 'b', 'c', 'd', '<unk>')
   assert v.counts == (9, 4, 2, 2, 2, 1, 0)
   assert (v.size, v.eos, v.unk) == (7, 1, 6)
 
 
-def test_the_unknown_word_takes_the_counts_of_those_left_out():
+def test_unknown_has_the_counts_of_words_left_out():
   v = Vocabulary.build(COUNTS, max_size=4)
   assert v.words == ('the', '<unk>', '<eos>', 'a')
   assert v.counts == (9, 5, 4, 2)
-  # A text that has the symbol already, and a limit on rarity instead of size.
+  # A text that has the symbol, and a minimum count in place of a maximum size.
   v = Vocabulary.build({**COUNTS, 'N': 3}, unknown='N', min_count=2)
   assert v.words == ('the', '<eos>', 'N', 'a', 'b', 'c')
   assert v.counts == (9, 4, 4, 2, 2, 2)
@@ -41,11 +41,11 @@ def test_vocabulary_equals_the_reference(max_size):
   assert list(zip(v.words, v.counts, strict=True)) == expected
   assert sum(v.counts) == len(words)
   assert v.size <= max_size
-  # Reading the text in another order changes nothing.
+  # The order of the text does not matter.
   assert v == Vocabulary.build(dict(sorted(counts.items())), max_size)
 
 
-def test_decoding_undoes_encoding_but_for_unknown_words():
+def test_decode_inverts_encode_except_for_unknown_words():
   v = Vocabulary.build(COUNTS, max_size=6)
   ids = v.encode(iter(['the', 'zebra', 'a', '<eos>', 'd']))
   assert ids.dtype == np.int32
@@ -55,7 +55,7 @@ def test_decoding_undoes_encoding_but_for_unknown_words():
   assert v.encode([]).shape == (0,)
 
 
-def test_digest_changes_with_all_that_ids_depend_on():
+def test_digest_depends_on_words_order_and_unknown():
   v = Vocabulary(('a', 'b', '<eos>', '<unk>'), (4, 3, 2, 1))
   others = [
     Vocabulary(('b', 'a', '<eos>', '<unk>'), (4, 3, 2, 1)),
@@ -64,11 +64,11 @@ def test_digest_changes_with_all_that_ids_depend_on():
     Vocabulary(('a', 'b', '<eos>', '<unk>'), (4, 3, 2, 1), unknown='b'),
   ]
   assert len({v.digest, *(other.digest for other in others)}) == 5
-  # But not with the counts, which no id depends on once the order is fixed.
+  # But not on the counts, which do not affect ids of a given order.
   assert Vocabulary(v.words, (9, 8, 7, 6)).digest == v.digest
 
 
-def test_a_saved_vocabulary_is_loaded_as_it_was(tmp_path):
+def test_save_and_load_round_trip(tmp_path):
   counts = {**COUNTS, 'é東': 2, '#': 1, 'N': 1}
   for v in (Vocabulary.build(counts), Vocabulary.build(counts, 5, 'N')):
     v.save(tmp_path / 'words.txt')
@@ -81,8 +81,8 @@ def test_a_saved_vocabulary_is_loaded_as_it_was(tmp_path):
 @pytest.mark.parametrize(
   'content, message',
   [
-    (b'', "first line should begin with 'rmc_jax vocabulary'. Got: ''"),
-    (b'the 9\n', "first line should .* Got: 'the 9'"),
+    (b'', "first line must begin with 'rmc_jax vocabulary'. Got: ''"),
+    (b'the 9\n', "first line must .* Got: 'the 9'"),
     (b'<eos>\t2\nb\n', "line 3: expected a new word.* Got: 'b'"),
     (b'<eos>\t2\nb\t-1\n', r"line 3: .* Got: 'b\\t-1'"),
     (b'<eos>\t2\n<eos>\t1\n', 'line 3: expected a new word'),
@@ -92,7 +92,7 @@ def test_a_saved_vocabulary_is_loaded_as_it_was(tmp_path):
     (b'b\xe9b\t1\n', r'not UTF-8: byte 26 is 0xe9'),
   ],
 )
-def test_a_damaged_file_is_named_with_its_place(tmp_path, content, message):
+def test_a_damaged_file_is_an_error_with_its_line(tmp_path, content, message):
   path = tmp_path / 'words.txt'
   if message.startswith('first'):
     path.write_bytes(content)
@@ -103,15 +103,15 @@ def test_a_damaged_file_is_named_with_its_place(tmp_path, content, message):
   assert 'Delete it' in str(error.value)
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_a_missing_file_is_an_error(tmp_path):
   with pytest.raises(ValueError, match='no vocabulary at .*words.txt. Prepare'):
     Vocabulary.load(tmp_path / 'words.txt')
 
 
-def test_bad_limits_are_named():
-  with pytest.raises(ValueError, match='at least 2 words.* got max_size=1'):
+def test_invalid_arguments_are_errors():
+  with pytest.raises(ValueError, match='max_size must be at least 2.* Got: 1'):
     Vocabulary.build(COUNTS, max_size=1)
-  with pytest.raises(ValueError, match="unknown must differ from '<eos>'"):
+  with pytest.raises(ValueError, match="unknown must not be '<eos>'"):
     Vocabulary.build(COUNTS, unknown='<eos>')
   with pytest.raises(ValueError, match='the training split is empty. Check'):
     Vocabulary.build({})

@@ -14,8 +14,8 @@ from rmc_jax.tasks.language.windows import Windows
 from tests.reference import language as reference
 
 B, T, W = 3, 5, 7
-# Each id once, so that every token is known by its id: B T W + 1 that are used,
-# and 11 of the 14 that may be left out at most.
+# Distinct ids identify every token: B T W + 1 that are used, and 11 of the at
+# most 14 that are left out.
 IDS = np.arange(1000, 1000 + B * T * W + 1 + 11, dtype=np.uint16)
 EOS = 2
 
@@ -24,18 +24,17 @@ def test_batches_equal_the_reference():
   windows = Windows(IDS, B, T)
   assert windows.num_windows == W
   for step in range(2 * W + 1):
-    inputs, targets, trimmed = reference.window(IDS.tolist(), B, T, step)
+    inputs, targets, _ = reference.window(IDS.tolist(), B, T, step)
     batch = windows.batch_at(step)
     np.testing.assert_array_equal(batch['inputs'], inputs)
     np.testing.assert_array_equal(batch['targets'], targets)
     assert batch['inputs'].dtype == batch['targets'].dtype == np.int32
-    assert windows.num_trimmed == trimmed == 11
 
 
 def test_a_hand_checked_text():
-  # 2 rows of 2 windows of 2, and 1 token over.
+  # 2 rows of 2 windows of 2, and 1 token left out.
   windows = Windows(np.arange(10), 2, 2)
-  assert (windows.num_windows, windows.num_trimmed) == (2, 1)
+  assert windows.num_windows == 2
   for step, inputs, targets in [
     (0, [[0, 1], [4, 5]], [[1, 2], [5, 6]]),
     (1, [[2, 3], [6, 7]], [[3, 4], [7, 8]]),
@@ -47,30 +46,31 @@ def test_a_hand_checked_text():
 
 
 @pytest.mark.parametrize('length', range(B * T + 1, B * T * 3 + 2))
-def test_an_epoch_has_each_token_once_and_leaves_out_only_the_end(length):
+def test_an_epoch_has_each_token_once_except_at_the_end(length):
   windows = Windows(IDS[:length], B, T)
   targets = np.concatenate(
     [windows.batch_at(step)['targets'] for step in range(windows.num_windows)]
   )
-  used = length - 1 - windows.num_trimmed
-  np.testing.assert_array_equal(np.sort(targets, None), IDS[1 : used + 1])
-  assert 0 <= windows.num_trimmed < B * T
+  np.testing.assert_array_equal(
+    np.sort(targets, None), IDS[1 : targets.size + 1]
+  )
+  assert 0 <= length - 1 - targets.size < B * T
 
 
-def test_a_window_goes_on_where_the_last_one_stopped():
+def test_windows_and_rows_are_contiguous():
   windows = Windows(IDS, B, T)
   rows = [windows.batch_at(step) for step in range(W)]
   for before, after in zip(rows, rows[1:], strict=False):
     np.testing.assert_array_equal(
       before['targets'][:, -1], after['inputs'][:, 0]
     )
-  # The last window of a row ends where the next row begins.
+  # The last target of a row is the first input of the next.
   np.testing.assert_array_equal(
     rows[-1]['targets'][:-1, -1], rows[0]['inputs'][1:, 0]
   )
 
 
-def test_the_state_starts_anew_once_an_epoch():
+def test_reset_is_true_once_per_epoch():
   windows = Windows(IDS, B, T)
   resets = np.stack([windows.batch_at(step)['reset'] for step in range(3 * W)])
   assert resets.shape == (3 * W, B)
@@ -78,7 +78,7 @@ def test_the_state_starts_anew_once_an_epoch():
   np.testing.assert_array_equal(np.flatnonzero(resets[:, 0]), [0, W, 2 * W])
 
 
-def test_a_batch_depends_on_its_step_alone():
+def test_a_batch_depends_only_on_its_step():
   windows, again = Windows(IDS, B, T), Windows(IDS, B, T)
   forth = [windows.batch_at(step) for step in range(W)]
   back = [again.batch_at(step) for step in reversed(range(W))]
@@ -87,14 +87,14 @@ def test_a_batch_depends_on_its_step_alone():
     np.testing.assert_array_equal(a['reset'], b['reset'])
 
 
-def test_a_batch_is_a_copy_that_may_be_written_to():
+def test_a_batch_is_a_writable_copy():
   windows = Windows(np.arange(40, dtype=np.int32), B, T)
   windows.batch_at(0)['inputs'][:] = -1
   np.testing.assert_array_equal(windows.batch_at(0)['inputs'][0], range(T))
 
 
 @pytest.mark.parametrize('processes', [1, 2, 3, 6])
-def test_processes_share_a_batch_without_loss_or_overlap(processes):
+def test_rows_of_all_processes_make_the_batch(processes):
   windows = Windows(IDS, 6, T)
   share = 6 // processes
   for step in range(windows.num_windows + 1):
@@ -112,15 +112,15 @@ def test_processes_share_a_batch_without_loss_or_overlap(processes):
 @pytest.mark.parametrize(
   'rows', [slice(0, 4), slice(3, 6), slice(2, 2), slice(0, 3, 2)]
 )
-def test_rows_that_a_batch_has_not_are_refused(rows):
+def test_invalid_rows_are_refused(rows):
   with pytest.raises(ValueError, match='slice of the 3 rows .* Got: slice'):
     Windows(IDS, B, T).batch_at(0, rows)
 
 
-def test_no_more_is_read_than_the_rows_asked_for(tmp_path):
+def test_only_the_requested_rows_are_read(tmp_path):
   path = tmp_path / 'ids'
   path.touch()
-  os.truncate(path, 1 << 28)  # All zeros, none of them on the disk.
+  os.truncate(path, 1 << 28)  # a sparse file of zeros
   ids = np.memmap(path, np.uint16, 'r')
   tracemalloc.start()
   try:
@@ -135,7 +135,7 @@ def test_no_more_is_read_than_the_rows_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize('window', [1, 2, 5, 6, 7, 11, 12, 13, 100])
-def test_evaluation_meets_each_token_once_whatever_the_window(window):
+def test_evaluation_has_each_token_once_for_any_window(window):
   ids = IDS[:12]
   batches = list(continuous(ids, window, EOS))
   assert len(batches) == -(-12 // window)
@@ -154,14 +154,12 @@ def test_evaluation_meets_each_token_once_whatever_the_window(window):
   np.testing.assert_array_equal(
     joined['inputs'][joined['mask']], [EOS, *ids[:-1]]
   )
-  # What fills up the last window lies behind the text.
+  # Padding follows the text.
   np.testing.assert_array_equal(np.flatnonzero(joined['mask']), range(12))
   assert set(joined['targets'][~joined['mask']]) <= {EOS}
-  resets = [batch['reset'].tolist() for batch in batches]
-  assert resets == [[True]] + [[False]] * (len(batches) - 1)
 
 
-def test_a_text_too_short_is_named_with_what_would_do(tmp_path):
+def test_a_text_that_is_too_short_is_an_error_with_the_limit(tmp_path):
   v = Vocabulary(('a', '<eos>', '<unk>'), (1, 1, 0))
   write_ids(tmp_path / 'valid.ids', ['a a a a a a'], v, 'lines')
   ids = read_ids(tmp_path / 'valid.ids', v)
@@ -175,16 +173,20 @@ def test_a_text_too_short_is_named_with_what_would_do(tmp_path):
   assert Windows(ids, 2, 3).num_windows == 1
 
 
-def test_bad_sizes_and_texts_are_named():
-  with pytest.raises(ValueError, match='batch_size must be at least 1, got 0'):
+def test_invalid_sizes_and_texts_are_errors():
+  with pytest.raises(ValueError, match='batch_size must be at least 1. Got: 0'):
     Windows(IDS, 0, T)
   for make in (
     lambda ids, window: Windows(ids, B, window),
     lambda ids, window: continuous(ids, window, EOS),
   ):
-    with pytest.raises(ValueError, match='window must be at least 1, got 0'):
+    with pytest.raises(ValueError, match='window must be at least 1. Got: 0'):
       make(IDS, 0)
-    with pytest.raises(ValueError, match=r'text must be one row .* \(0,\)'):
+    with pytest.raises(
+      ValueError, match=r'text must be one nonempty row .* \(0,\)'
+    ):
       make(IDS[:0], T)
-    with pytest.raises(ValueError, match=r'text must be one row .* \(2, 3\)'):
+    with pytest.raises(
+      ValueError, match=r'text must be one nonempty row .* \(2, 3\)'
+    ):
       make(np.zeros((2, 3), np.int32), T)

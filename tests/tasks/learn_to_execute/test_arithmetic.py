@@ -9,16 +9,16 @@ import pytest
 
 from rmc_jax.tasks.learn_to_execute import arithmetic
 
-LIMBS = 5  # of values below, and 2 of operands
+LIMBS = 5  # of values below; operands have 2
 LARGEST = (10_000**LIMBS - 1) // 2
 OPERANDS = (0, 1, 7, 9_999, 10_000, 87_654_321, 99_999_999)
-# Borders of limbs, and signs; what is done to them stays within LARGEST.
+# Limits of limbs, and signs; results below stay within LARGEST.
 VALUES = (0, 1, 9_999, 10_000, 10**8 - 1, 10**8, 100_000_010_000, 123_456_789)
 VALUES += tuple(-value for value in VALUES[1:])
 
 
 def limbs(values, n=LIMBS):
-  """Python integers as [values, n], by division of their complements."""
+  """Python integers as [values, n] limbs."""
   rows = [
     [value % 10_000**n // 10_000**i % 10_000 for i in range(n)]
     for value in values
@@ -35,7 +35,7 @@ def integers(rows):
   return [v - 10_000**n if 2 * v >= 10_000**n else v for v in values]
 
 
-def test_limbs_hold_the_largest_and_its_negative():
+def test_limbs_represent_the_largest_and_its_negative():
   for n in (1, 2, 5):
     edge = 10_000**n // 2 - 1
     assert arithmetic.num_limbs(edge) == n
@@ -44,7 +44,7 @@ def test_limbs_hold_the_largest_and_its_negative():
 
 
 @pytest.mark.parametrize('digits', [1, 4, 5, 11])
-def test_digits_become_limbs(digits):
+def test_from_digits(digits):
   rng = random.Random(digits)
   rows = [[rng.randrange(10) for _ in range(digits)] for _ in range(7)]
   rows += [[9] * digits, [1] + [0] * (digits - 1)]
@@ -59,7 +59,7 @@ def test_digits_become_limbs(digits):
 
 @pytest.mark.parametrize('small', [True, False])
 def test_multiply_add_is_exact(small):
-  # A small factor and one of several limbs are told apart by their values.
+  # A factor is one signed integer or several limbs.
   factors = range(-9, 10) if small else OPERANDS
   cases = [
     (value, factor, count, other)
@@ -83,7 +83,7 @@ def test_multiply_add_is_exact(small):
   assert integers(result) == expected
 
 
-def test_the_longest_factor_there_is_does_not_overflow():
+def test_the_longest_factor_does_not_overflow():
   m = arithmetic.MAX_FACTOR_LIMBS
   nines = 10_000**m - 1
   result = arithmetic.multiply_add(
@@ -93,7 +93,7 @@ def test_the_longest_factor_there_is_does_not_overflow():
     limbs([nines], m)[0],
   )
   assert integers(result[None]) == [nines * nines + 9 * nines]
-  # The constant is the most: 22 products of 9999 squared pass 2^31.
+  # The constant is the largest: 22 products of 9999 squared exceed 2^31.
   assert (m + 1) * 9_999**2 > 2**31
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from rmc_jax.tasks.learn_to_execute.curriculum import Curriculum
 from rmc_jax.tasks.learn_to_execute.curriculum import NAMES
-from rmc_jax.tasks.learn_to_execute.sample import Level
+from rmc_jax.tasks.learn_to_execute.sample import Difficulty
 from rmc_jax.training import parallel
 from rmc_jax.training.state import create_state
 from rmc_jax.training.update import LossAux
@@ -214,7 +214,7 @@ def test_samples_are_drawn_as_the_name_says(name, level, most):
   curriculum = dataclasses.replace(NAIVE, name=name)
   state = curriculum.initial_state()
   if name in ('naive', 'combine'):
-    state = state._replace(level=Level(*map(jnp.int32, level)))
+    state = state._replace(level=Difficulty(*map(jnp.int32, level)))
   keys = jax.random.split(jax.random.key(0), SAMPLES)
   drawn = jax.jit(jax.vmap(curriculum.level, (None, 0)))(state, keys)
   assert all(

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
+from rmc_jax.tasks.learn_to_execute import Difficulty
 from rmc_jax.tasks.learn_to_execute import Example
-from rmc_jax.tasks.learn_to_execute import Level
 from rmc_jax.tasks.learn_to_execute import sample
 from rmc_jax.tasks.learn_to_execute import Task
 from rmc_jax.tasks.learn_to_execute.describe import describe
@@ -46,7 +46,8 @@ answer      890970
 prediction  890970
             Right.
 
-Wholly right: 2 of 3 answers (66.7%). Right: 12 of 13 characters (92.3%)."""
+Accuracy: 12 of 13 characters (92.3%).
+Sequence accuracy: 2 of 3 answers (66.7%)."""
 
 
 COPY_TEXT = """\
@@ -73,7 +74,8 @@ prediction  8
             ^
             1 of 1 character wrong.
 
-Wholly right: 0 of 3 answers (0.0%). Right: 4 of 9 characters (44.4%)."""
+Accuracy: 4 of 9 characters (44.4%).
+Sequence accuracy: 0 of 3 answers (0.0%)."""
 
 
 def test_programs_with_predictions():
@@ -83,12 +85,12 @@ def test_programs_with_predictions():
     (SUBTRACTION, '890970'),
     ('x = 4 + (1 + 3)\nprint(x % 10**length)', '8'),
   )
-  # What comes after the last token of an answer, here x9, does not count.
+  # Tokens after the end of an answer, here x9, are ignored.
   predictions = ids(PAPER, ['234156', '890970', '8x9'], PAPER.target_steps)
   assert describe(PAPER, examples, predictions, limit=2) == PAPER_TEXT
 
 
-def test_tokens_of_several_characters_are_marked_whole():
+def test_all_characters_of_a_wrong_token_are_marked():
   examples = batch(COPY, ('1234', '1234'), ('5678', '5678'), ('9', '9'))
   predictions = ids(COPY, ['0000', '5 78', '8'], COPY.target_steps)
   predictions[0] = [COPY.vocabulary.ids[t] for t in ('else', '9', '.', '4')]
@@ -97,7 +99,7 @@ def test_tokens_of_several_characters_are_marked_whole():
 
 def test_without_predictions():
   examples = batch(AUTHORS, ('12+34', '46'), ('12*(34-35)', '988'))
-  # The task has no program like the second; the interpreter does not mind.
+  # The task has no program like the second, which the interpreter accepts.
   assert describe(AUTHORS, examples).split('\n') == [
     'Task program: 2 of 2 examples.',
     '',
@@ -111,7 +113,7 @@ def test_without_predictions():
   ]
 
 
-def test_a_predicted_line_break_ends_no_line():
+def test_a_predicted_line_feed_is_escaped():
   examples = batch(PAPER, ('x = 4 + 3\nprint(x % 10**length)', '7'))
   text = describe(PAPER, examples, ids(PAPER, ['\n'], PAPER.target_steps))
   assert (
@@ -138,30 +140,31 @@ prediction  45
     in text
   )
   assert text.endswith(
-    'Wholly right: 1 of 2 answers (50.0%). Right: 1 of 2 tokens (50.0%).'
+    'Accuracy: 1 of 2 tokens (50.0%).\n'
+    'Sequence accuracy: 1 of 2 answers (50.0%).'
   )
 
 
 @pytest.mark.parametrize(
-  'program, answer, complaint',
+  'program, answer, problem',
   [
     ('12+34', '45', 'its program gives 46.'),
     ('12-34', '78', 'its program gives 978.'),  # modulo 10^3, not 10^2
-    ('-', '0', "This is no program: at position 0, after '', expected"),
-    ('12+', '12', 'This is no program: at position 3'),
+    ('-', '0', "Not a program: at position 0, after '', expected"),
+    ('12+', '12', 'Not a program: at position 3'),
   ],
 )
-def test_a_wrong_sample_is_called_that(program, answer, complaint):
+def test_a_wrong_sample_is_reported(program, answer, problem):
   text = describe(AUTHORS, batch(AUTHORS, (program, answer)))
-  assert f'\n            The sample itself is wrong: {complaint}' in text
+  assert f'\n            The sample itself is wrong: {problem}' in text
 
 
 @pytest.mark.parametrize('task', [AUTHORS, PAPER, COPY])
-def test_samples_of_all_levels_are_never_called_wrong(task):
+def test_samples_of_all_difficulties_are_right(task):
   nesting = 1 + np.arange(60) % task.max_nesting
-  level = Level(1 + np.arange(60) % task.max_length, nesting)
-  examples = jax.jit(jax.vmap(lambda key, level: sample(key, task, level)))(
-    jax.random.split(jax.random.key(0), 60), level
+  difficulty = Difficulty(1 + np.arange(60) % task.max_length, nesting)
+  examples = jax.jit(jax.vmap(lambda key, d: sample(key, task, d)))(
+    jax.random.split(jax.random.key(0), 60), difficulty
   )
   text = describe(task, examples, examples.targets, limit=60)
   assert text.count('Right.') == 60
@@ -169,7 +172,7 @@ def test_samples_of_all_levels_are_never_called_wrong(task):
   assert text == describe(task, examples, examples.targets, limit=60)
 
 
-def test_errors_name_what_is_expected():
+def test_invalid_arguments_are_errors():
   examples = batch(COPY, ('1234', '1234'), ('5678', '5678'))
   with pytest.raises(ValueError, match='limit must be at least 1. Got: 0'):
     describe(COPY, examples, limit=0)

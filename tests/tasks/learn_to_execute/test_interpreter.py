@@ -90,7 +90,7 @@ def test_random_programs_of_both_grammars(seed):
       assert interpreter.run(text) == value
 
 
-def test_programs_without_inner_loops_are_what_python_says():
+def test_programs_without_inner_loops_equal_python():
   rng = random.Random(0)
   compared = {True: 0, False: 0}  # with a loop, without
   while min(compared.values()) < 50:
@@ -157,7 +157,7 @@ def test_an_error_says_where_and_what_was_expected(
   with pytest.raises(ValueError) as error:
     interpreter.run(program)
   message = str(error.value)
-  assert message.startswith(f'This is no program: at position {position}, ')
+  assert message.startswith(f'Not a program: at position {position}, ')
   found = found if found == 'the end' else f"'{found}'"
   assert message.endswith(f', expected {expected}, found {found}.'), message
 
@@ -166,7 +166,7 @@ def test_an_error_shows_the_text_around_it():
   with pytest.raises(ValueError) as error:
     interpreter.run('(1234567890+1234567890)+[234567890123456789012345')
   assert str(error.value) == (
-    "This is no program: at position 24, after '4567890+1234567890)+', "
+    "Not a program: at position 24, after '4567890+1234567890)+', "
     "expected a number or '(', found '[2345678901234567890'."
   )
 
@@ -211,7 +211,7 @@ def authors_text(tree):
 
 
 def paper_text(tree, blank=lambda: ' '):
-  """`blank` makes what stands around the signs and keywords."""
+  """`blank` makes the blanks around signs and keywords."""
 
   def spaced(symbol):
     return blank() + symbol + blank()

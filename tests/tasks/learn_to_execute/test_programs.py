@@ -20,8 +20,8 @@ def fill(text, leaves, sign, digit):
 
 
 @pytest.mark.parametrize('grammar', vocabulary.GRAMMARS)
-def test_parts_make_the_programs_of_the_reference(grammar):
-  # Every nest of two operations and every operand that the inner one can be.
+def test_parts_join_to_the_programs_of_the_reference(grammar):
+  # Every pair of nested operations with every nested operand.
   places = [
     (name, position)
     for name in NAMES
@@ -37,13 +37,13 @@ def test_parts_make_the_programs_of_the_reference(grammar):
     operands = [*beside[:where], tree, *beside[where:]]
     operands += {'for': [8], 'if': ['<']}.get(outer, [])
     before = fill(text[0], beside[:where], '<', 8)
-    behind = fill(text[1], beside[where:], '<', 8)
-    whole = before + fill(core, (11, 22, 33, 44), '>', 3) + behind
+    after = fill(text[1], beside[where:], '<', 8)
+    whole = before + fill(core, (11, 22, 33, 44), '>', 3) + after
     assert whole == reference.show([outer, *operands], grammar)
 
 
 @pytest.mark.parametrize('grammar', vocabulary.GRAMMARS)
-def test_letters_are_those_of_the_order(grammar):
+def test_letters_are_in_the_order_of_the_text(grammar):
   for name in NAMES:
     for position in range(programs.positions(name, grammar)):
       text = ''.join(programs.around(name, grammar, 1, position))
@@ -52,7 +52,7 @@ def test_letters_are_those_of_the_order(grammar):
 
 
 def test_the_worked_layouts():
-  """The samples of figure 6, as far as the figure keeps to one layout."""
+  """The samples of figure 6 with a consistent layout."""
   loop = ['for', 76957, 62117, 7]
   assert (
     reference.show(['for', loop, 90285, 8], 'paper')
@@ -74,7 +74,7 @@ print(x % 10**length)"""
   assert programs.template('if', 'paper', 2) == '(A if B ? C else D)'
   assert programs.template('if', 'authors', 2) == '(AifB?CelseD)'
   assert programs.template('for', 'authors', 0) == 'x=Afor[K]x+=B'
-  # Figure 6: "control", which is right for 10^length and for 10^(length + 1).
+  # Figure 6: "control", right for 10^length and for 10^(length + 1).
   sum_ = ['add', ['if', 411, 918, 314, 680, '>'], 321]
   tree = ['if', 221, sum_, 778, 652, '<']
   assert reference.show(tree, 'paper') == (
@@ -85,7 +85,7 @@ print(x % 10**length)"""
 
 
 @pytest.mark.parametrize('grammar', vocabulary.GRAMMARS)
-def test_codes_stand_for_what_differs(grammar):
+def test_encode_has_codes_for_variable_parts(grammar):
   v = vocabulary.characters(grammar)
   text = programs.template('if', grammar, 1)
   length, slots = 2, 3

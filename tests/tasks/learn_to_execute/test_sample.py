@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rmc_jax.tasks.learn_to_execute import Level
+from rmc_jax.tasks.learn_to_execute import Difficulty
 from rmc_jax.tasks.learn_to_execute import OPERATIONS
 from rmc_jax.tasks.learn_to_execute import sample
 from rmc_jax.tasks.learn_to_execute import Task
@@ -28,30 +28,30 @@ PROGRAMS = [
 EXAMPLES = 2000
 
 
-def draw(task, num_examples=EXAMPLES, level=None):
-  """Examples of levels that are `level`, or uniform; and those levels."""
+def draw(task, num_examples=EXAMPLES, difficulty=None):
+  """Examples of a difficulty, or of uniform ones; and their difficulties."""
   keys = jax.random.split(jax.random.key(0), num_examples)
-  if level is None:
+  if difficulty is None:
     rng = np.random.default_rng(0)
-    level = Level(
+    difficulty = Difficulty(
       jnp.array(rng.integers(1, task.max_length + 1, num_examples)),
       jnp.array(rng.integers(1, task.max_nesting + 1, num_examples)),
     )
   else:
-    level = Level(*(jnp.full(num_examples, value) for value in level))
-  examples = jax.jit(jax.vmap(lambda key, level: sample(key, task, level)))(
-    keys, level
+    difficulty = Difficulty(*(jnp.full(num_examples, x) for x in difficulty))
+  examples = jax.jit(jax.vmap(lambda key, d: sample(key, task, d)))(
+    keys, difficulty
   )
-  return examples, level
+  return examples, difficulty
 
 
 def texts(task, ids, lengths):
-  """Decoded, after a look at what is behind the ends."""
+  """Decodes ids, and checks their padding."""
   assert ids.dtype == jnp.int32
   ids, lengths = np.asarray(ids), np.asarray(lengths)
-  behind = np.arange(ids.shape[1]) >= lengths[:, None]
-  assert (ids[behind] == task.vocabulary.pad).all()
-  assert (ids[~behind] != task.vocabulary.pad).all()
+  padding = np.arange(ids.shape[1]) >= lengths[:, None]
+  assert (ids[padding] == task.vocabulary.pad).all()
+  assert (ids[~padding] != task.vocabulary.pad).all()
   return [
     task.vocabulary.decode(row[:length])
     for row, length in zip(ids, lengths, strict=True)
@@ -61,14 +61,14 @@ def texts(task, ids, lengths):
 @pytest.mark.parametrize(
   'task', PROGRAMS, ids=lambda x: f'{x.name}-{x.grammar}-{x.tokens}'
 )
-def test_programs_come_to_their_answers(task):
-  examples, levels = draw(task)
+def test_answers_are_the_values_of_the_programs(task):
+  examples, difficulties = draw(task)
   assert examples.inputs.shape == (EXAMPLES, task.input_steps)
   assert examples.targets.shape == (EXAMPLES, task.target_steps)
   inputs = texts(task, examples.inputs, examples.input_length)
   targets = texts(task, examples.targets, examples.target_length)
   for text, target, length, nesting in zip(
-    inputs, targets, *map(np.asarray, levels), strict=True
+    inputs, targets, *map(np.asarray, difficulties), strict=True
   ):
     tree = reference.parse(text)
     assert reference.show(tree, task.grammar) == text
@@ -84,12 +84,12 @@ def test_programs_come_to_their_answers(task):
 @pytest.mark.parametrize('name', ['copy', 'reverse', 'double'])
 def test_memorization(name):
   task = Task(name, 7)
-  examples, levels = draw(task)
+  examples, difficulties = draw(task)
   inputs = texts(task, examples.inputs, examples.input_length)
   targets = texts(task, examples.targets, examples.target_length)
   assert {len(text) for text in inputs} == set(range(1, 8))
   for text, target, length in zip(
-    inputs, targets, np.asarray(levels.length), strict=True
+    inputs, targets, np.asarray(difficulties.length), strict=True
   ):
     assert len(text) == length
     assert text[0] != '0'
@@ -113,7 +113,7 @@ def test_memorization_of_words(name):
 
 @pytest.mark.parametrize('grammar', ['authors', 'paper'])
 def test_programs_of_nines(grammar):
-  """Every nest of three operations, at their largest and most negative."""
+  """Every nesting of three operations, with the largest integers."""
   task = Task('program', 6, 3, grammar)
   links = [
     (index, position, sign)
@@ -130,9 +130,11 @@ def test_programs_of_nines(grammar):
     repeats=jnp.full((num, 3), 9),
     integers=jnp.full((num, 3 * 3 + 1, 6), 9),
   )
-  level = Level(6, 3)
-  ids, lengths = jax.jit(jax.vmap(lambda p: write(p, task, level)))(programs)
-  limbs = np.asarray(jax.jit(jax.vmap(lambda p: run(p, task, level)))(programs))
+  largest = Difficulty(6, 3)
+  ids, lengths = jax.jit(jax.vmap(lambda p: write(p, task, largest)))(programs)
+  limbs = np.asarray(
+    jax.jit(jax.vmap(lambda p: run(p, task, largest)))(programs)
+  )
   values = set()
   for text, row in zip(texts(task, ids, lengths), limbs.tolist(), strict=True):
     value = reference.value(reference.parse(text))
@@ -146,10 +148,10 @@ def test_programs_of_nines(grammar):
 
 
 @pytest.mark.parametrize('grammar', ['authors', 'paper'])
-def test_programs_are_distributed_as_the_reference_s(grammar):
+def test_programs_have_the_distribution_of_the_reference(grammar):
   num, length, nesting = 6000, 2, 2
   task = Task('program', length, nesting, grammar)
-  examples, _ = draw(task, num, Level(length, nesting))
+  examples, _ = draw(task, num, Difficulty(length, nesting))
   ours = [
     reference.parse(text)
     for text in texts(task, examples.inputs, examples.input_length)
@@ -160,10 +162,10 @@ def test_programs_are_distributed_as_the_reference_s(grammar):
     for _ in range(num)
   ]
   views = {
-    'operations, and where the inner one is': lambda tree: [
+    'operations and nested operands': lambda tree: [
       tuple(link[:2] for link in reference.chain(tree))
     ],
-    'signs and turns, with where they are': lambda tree: [
+    'signs and repeats with their places': lambda tree: [
       (depth, *link)
       for depth, link in enumerate(reference.chain(tree))
       if link[2]
@@ -204,14 +206,14 @@ def assert_same_distribution(a, b, name):
 
 def test_integers_are_uniform_among_those_of_their_length():
   task = Task('copy', 3)
-  examples, _ = draw(task, 9000, Level(3, 1))
+  examples, _ = draw(task, 9000, Difficulty(3, 1))
   values = [int(x) for x in texts(task, examples.inputs, examples.input_length)]
   assert min(values) == 100
   assert max(values) == 999
   counts = np.bincount(values, minlength=1000)[100:]
   # Chi-square of 900 kinds, 10 of each expected: mean 899, deviation 42.
   assert abs(((counts - 10) ** 2 / 10).sum() - 899) < 5 * 42.4
-  one, _ = draw(Task('copy', 1), 9000, Level(1, 1))
+  one, _ = draw(Task('copy', 1), 9000, Difficulty(1, 1))
   digits = np.asarray(one.inputs)[:, 0] - task.vocabulary.ids['0']
   counts = np.bincount(digits, minlength=10)
   assert counts[0] == 0  # integers of one digit are 1 to 9
@@ -219,7 +221,7 @@ def test_integers_are_uniform_among_those_of_their_length():
   assert abs(counts[1:] - 1000).max() < 5 * np.sqrt(9000 * 8 / 81)
 
 
-def test_an_example_depends_on_its_key_and_level_alone():
+def test_an_example_depends_only_on_its_key_and_difficulty():
   task = Task('program', 3, 2, 'paper')
   keys = jax.random.split(jax.random.key(3), 8)
   make = functools.partial(sample, task=task)
@@ -232,15 +234,17 @@ def test_an_example_depends_on_its_key_and_level_alone():
       np.testing.assert_array_equal(x, y[index])
       np.testing.assert_array_equal(x, z[index // 2, index % 2])
   assert len({tuple(row) for row in np.asarray(batch.inputs).tolist()}) == 8
-  traced = jax.jit(lambda key, level: sample(key, task, level))
-  for x, y in zip(traced(keys[0], Level(3, 2)), single(keys[0]), strict=True):
+  traced = jax.jit(lambda key, d: sample(key, task, d))
+  for x, y in zip(
+    traced(keys[0], Difficulty(3, 2)), single(keys[0]), strict=True
+  ):
     np.testing.assert_array_equal(x, y)
 
 
-def test_levels_beyond_the_task_are_refused():
+def test_difficulties_beyond_the_task_are_refused():
   task = Task('addition', 3, 2)
   key = jax.random.key(0)
   with pytest.raises(ValueError, match=r'length must be in 1 .. 3, .* Got: 4'):
-    sample(key, task, Level(4, 1))
+    sample(key, task, Difficulty(4, 1))
   with pytest.raises(ValueError, match=r'nesting must be in 1 .. 2, .* Got: 0'):
-    sample(key, task, Level(3, 0))
+    sample(key, task, Difficulty(3, 0))

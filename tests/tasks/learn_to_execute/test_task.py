@@ -23,14 +23,14 @@ def test_the_operations_of_the_authors_tasks():
 @pytest.mark.parametrize('tokens', module.TOKENS)
 @pytest.mark.parametrize('grammar', ['authors', 'paper'])
 @pytest.mark.parametrize('name', OPERATIONS)
-def test_steps_are_those_of_the_longest(name, grammar, tokens):
+def test_steps_are_those_of_the_longest_program(name, grammar, tokens):
   rng = random.Random(0)
   length = 2 if tokens == 'words' else 3
   for nesting in (1, 2, 3):
     task = Task(name, length, nesting, grammar, tokens)
     trees = [
       reference.generate(rng, OPERATIONS[name], length, nesting, grammar)
-      for _ in range(1000)  # of 5^3 nests of three operations at most
+      for _ in range(1000)  # of at most 5^3 nestings of three operations
     ]
     texts = [reference.show(tree, grammar) for tree in trees]
     answers = [reference.answer(tree, length) for tree in trees]
@@ -53,25 +53,25 @@ def test_steps_of_memorization():
 
 
 @pytest.mark.parametrize('name', OPERATIONS)
-def test_no_value_is_further_from_zero_than_the_largest(name):
+def test_largest_bounds_all_values(name):
   rng = random.Random(1)
   for length, nesting in ((1, 3), (2, 2)):
     task = Task(name, length, nesting, 'paper')
     values = []
     for _ in range(3000):
       tree = reference.generate(rng, OPERATIONS[name], length, nesting, 'paper')
-      while isinstance(tree, list):  # what is inside counts as well
+      while isinstance(tree, list):  # also values of nested operations
         values.append(abs(reference.value(tree)))
         tree = next((x for x in tree if isinstance(x, list)), 0)
     assert max(values) <= task.largest
-  # The bound is met where every integer is all nines.
+  # Reached if every digit is 9.
   assert Task('addition', 2, 3).largest == 4 * 99
   assert Task('algebra', 2, 3).largest == 99**4
   assert Task('control', 1, 2).largest == 9 * (9 + 81) + 9
 
 
-def test_words_hold_all_answers_and_no_more():
-  # Three integers below 100; 10^3 for what may be negative.
+def test_words_include_exactly_the_answers():
+  # Three integers below 100; 10^3 if values may be negative.
   assert Task('addition', 2, 2, tokens='words').vocabulary.tokens[-1] == '297'
   assert Task('algebra', 2, tokens='words').vocabulary.tokens[-1] == '999'
   assert Task('copy', 2, tokens='words').vocabulary.tokens[-1] == '99'
@@ -104,11 +104,11 @@ def test_words_hold_all_answers_and_no_more():
     ({'name': 'reverse', 'tokens': 'words'}, "'reverse' may begin with 0"),
   ],
 )
-def test_bad_settings_say_what_is_allowed(settings, message):
+def test_invalid_settings_are_errors(settings, message):
   with pytest.raises(ValueError, match=message):
     Task(**{'name': 'addition', 'max_length': 3} | settings)
 
 
-def test_the_longest_integers_there_can_be():
+def test_longest_integers():
   assert Task('program', 84).target_steps == 85
   assert Task('addition', 200).target_steps == 201  # nothing to multiply

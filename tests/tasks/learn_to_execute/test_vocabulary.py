@@ -11,7 +11,7 @@ PAPER = 'x = (12 - 345)\nprint(x % 10**length)'
 def test_characters_have_the_authors_ids():
   v = vocabulary.characters()
   assert v.size == 45
-  # Read off the authors' program: specification e.2.
+  # From the authors' program.
   ids = {'|': 3, ' ': 4, '!': 5, '(': 6, ')': 7, '*': 8, '+': 9, '-': 10}
   ids |= {'.': 11, '/': 12, '0': 13, '9': 22, ':': 23, '<': 24, '=': 25}
   ids |= {'>': 26, '[': 27, ']': 28, 'a': 29, 'e': 30, 'else': 31, 'f': 32}
@@ -35,7 +35,7 @@ def test_integers_follow_one_another():
 
 
 @pytest.mark.parametrize('grammar', vocabulary.GRAMMARS)
-def test_tokens_differ_from_one_another(grammar):
+def test_tokens_are_distinct(grammar):
   for v in (vocabulary.characters(grammar), vocabulary.words(grammar, 1000)):
     assert len(set(v.tokens)) == v.size == len(v.ids)
 
@@ -43,13 +43,13 @@ def test_tokens_differ_from_one_another(grammar):
 @pytest.mark.parametrize(
   'text, grammar', [(AUTHORS, 'authors'), (PAPER, 'paper')]
 )
-def test_decoding_undoes_encoding(text, grammar):
+def test_decode_inverts_encode(text, grammar):
   for v in (vocabulary.characters(grammar), vocabulary.words(grammar, 400)):
     assert v.decode(v.encode(text)) == text
   assert len(vocabulary.characters(grammar).encode(text)) == len(text)
 
 
-def test_a_word_is_one_token():
+def test_keywords_and_integers_are_one_token():
   def split(text, grammar):
     v = vocabulary.words(grammar, 400)
     return [v.tokens[index] for index in v.encode(text)]
@@ -63,10 +63,10 @@ def test_a_word_is_one_token():
   ]
 
 
-def test_unknown_symbols_are_named():
-  with pytest.raises(ValueError, match="no '%', which occurs in 'x%2'"):
+def test_unknown_symbols_are_errors():
+  with pytest.raises(ValueError, match="vocabulary of 45 .* Got: '%' in 'x%2'"):
     vocabulary.characters('authors').encode('x%2')
-  with pytest.raises(ValueError, match="no '400', which occurs in '3.400'"):
+  with pytest.raises(ValueError, match="Got: '400' in '3.400'"):
     vocabulary.words('authors', 400).encode('3+400')
   with pytest.raises(ValueError, match="grammar must be one of .* 'basic'"):
     vocabulary.characters('basic')
