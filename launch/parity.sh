@@ -31,7 +31,7 @@ main() {
   if ! is_complete "$python"; then
     make_reference "$python"
     wanted "$python" >"$state"
-    say "ready: $RMC_PARITY_HOME"
+    log "ready: $RMC_PARITY_HOME"
   fi
   if [ "${1:-}" = --setup-only ]; then return; fi
 
@@ -93,11 +93,11 @@ requirements() {
 make_reference() {
   local python=$1 packages
   packages=$(requirements "$python")
-  say "making $venv with $("$python" -V 2>&1) ($python)"
+  log "making $venv with $("$python" -V 2>&1) ($python)"
   mkdir -p "$RMC_PARITY_HOME"
   rm -rf "$state" "$venv" "$old_sonnet"
   "$python" -m venv "$venv"
-  say 'installing TensorFlow and dm-sonnet (first time: a minute or more)'
+  log 'installing TensorFlow and dm-sonnet (first time: a minute or more)'
   # The list is complete; dm-sonnet's own requirements are those of 2019.
   pip_install --requirement "$packages"
   pip_install --target "$old_sonnet" dm-sonnet==1.26
@@ -108,12 +108,12 @@ pip_install() {
     --no-input --no-deps "$@" >&2
 }
 
-say() {
+log() {
   echo "parity: $*" >&2
 }
 
 fail() {
-  say "$*"
+  log "$*"
   exit 77
 }
 

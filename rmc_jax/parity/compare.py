@@ -85,12 +85,12 @@ def compare(
   def error(run: Results) -> float:
     return float(np.sqrt(np.mean((differences(run, truth) / scale) ** 2)))
 
-  apart = differences(ours32, theirs32)
+  single = differences(ours32, theirs32)
   return Comparison(
     case=case,
-    absolute=float(apart.max()),
-    relative=float(apart.max() / scale),
-    where=names[int(np.argmax(apart))],
+    absolute=float(single.max()),
+    relative=float(single.max() / scale),
+    where=names[int(np.argmax(single))],
     ours=error(ours32),
     theirs=error(theirs32),
     double=float(differences(ours64, truth).max() / scale),

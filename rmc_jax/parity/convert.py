@@ -89,10 +89,9 @@ def from_sonnet(
   )
   table = name_table(sonnet_structure(below))
   _check_names(below, [sonnet for sonnet, _ in table], scope)
-  _check_shapes(below, scope)
-  return unflatten(
-    {f'{name}/{haiku}': below[sonnet] for sonnet, haiku in table}
-  )
+  renamed = {haiku: below[sonnet] for sonnet, haiku in table}
+  _check_shapes(renamed, {haiku: sonnet for sonnet, haiku in table}, scope)
+  return unflatten({f'{name}/{haiku}': x for haiku, x in renamed.items()})
 
 
 def to_sonnet(
@@ -120,10 +119,9 @@ def to_sonnet(
   below = _below_scope(given, name, 'pass the parameters of the core alone')
   table = name_table(haiku_structure(below))
   _check_names(below, [haiku for _, haiku in table], name)
-  renamed = {sonnet: below[haiku] for sonnet, haiku in table}
-  _check_shapes(renamed, name, spelled=dict(table))
+  _check_shapes(below, {haiku: haiku for haiku in below}, name)
   prefix = f'{scope}/' if scope else ''
-  return {prefix + sonnet: value for sonnet, value in renamed.items()}
+  return {prefix + sonnet: below[haiku] for sonnet, haiku in table}
 
 
 def select_core(
@@ -150,12 +148,8 @@ def select_core(
   weights = {n: value for n, value in given.items() if n not in optimizer}
   if scope is None:
     scope = _only_one(sonnet_scopes(weights), weights, 'scope=')
-  core, other = {}, []
-  for name, value in weights.items():
-    if _is_below(name, scope):
-      core[name] = value
-    else:
-      other.append(name)
+  core = {n: value for n, value in weights.items() if _is_below(n, scope)}
+  other = [name for name in weights if name not in core]
   return Selection(scope, core, optimizer, other)
 
 
@@ -231,46 +225,38 @@ def _check_names(given: Iterable[str], expected: list[str], scope: str) -> None:
 
 
 def _check_shapes(
-  variables: Mapping[str, np.ndarray],
-  scope: str,
-  spelled: Mapping[str, str] | None = None,
+  variables: Mapping[str, np.ndarray], names: Mapping[str, str], scope: str
 ) -> None:
   """Checks all shapes against the sizes that most of them agree on.
 
   Args:
-    variables: TensorFlow name below the scope -> array; complete.
+    variables: Haiku name below the core -> array; complete.
+    names: Haiku name -> name for the message.
     scope: for the message.
-    spelled: TensorFlow name -> name for the message; None for the same.
   """
-  structure = sonnet_structure(variables)
-  rows = dict(name_table(structure))
-  width = collections.defaultdict(list)
-  for sonnet, haiku in rows.items():
-    shape = variables[sonnet].shape
-    width[_width_letter(haiku)].append(shape[-1] if shape else 0)
-  size = {
-    letter: collections.Counter(sizes).most_common(1)[0][0]
-    for letter, sizes in width.items()
-  }
+  widths = collections.defaultdict(collections.Counter)
+  for haiku, value in variables.items():
+    widths[_width_letter(haiku)][value.shape[-1] if value.ndim else 0] += 1
+  size = {letter: w.most_common(1)[0][0] for letter, w in widths.items()}
   slot = size['D']
+  free = {'input/w': 'input features', 'input_gates/w': f'input rows * {slot}'}
   problems = []
-  for sonnet, haiku in rows.items():
-    shape = variables[sonnet].shape
-    out = size[_width_letter(haiku)]
-    if not haiku.endswith('/w'):
-      expected, fits = f'({out},)', shape == (out,)
-    elif haiku == 'input/w':
-      expected = f'(input features, {out})'
-      fits = len(shape) == 2 and shape[1] == out
-    elif haiku == 'input_gates/w':
-      expected = f'(input rows * {slot}, {out})'
-      fits = len(shape) == 2 and shape[0] % slot == 0 and shape[1] == out
+  for haiku, value in variables.items():
+    shape, out = value.shape, size[_width_letter(haiku)]
+    if haiku.endswith('/w'):
+      expected = f'({free.get(haiku, slot)}, {out})'
+      fits = shape == (slot, out) or (
+        haiku in free
+        and shape[1:] == (out,)
+        and (haiku == 'input/w' or shape[0] % slot == 0)
+      )
     else:
-      expected, fits = f'({slot}, {out})', shape == (slot, out)
+      expected, fits = f'({out},)', shape == (out,)
     if not fits:
-      name = spelled[sonnet] if spelled else sonnet
-      problems.append(f'{scope}/{name} has shape {shape}, expected {expected}')
-  if structure.gated and size['2G'] not in (2, 2 * slot):
+      problems.append(
+        f'{scope}/{names[haiku]} has shape {shape}, expected {expected}'
+      )
+  if size.get('2G', 2) not in (2, 2 * slot):
     problems.append(
       f'gates are {size["2G"]} wide, expected {2 * slot} (gate_style="unit") '
       'or 2 (gate_style="memory")'
@@ -280,7 +266,7 @@ def _check_shapes(
 
 
 def _width_letter(haiku: str) -> str:
-  """The size of a variable's last axis: D, F or 2G."""
+  """The letter of a variable's last axis: D, F or 2G."""
   if 'qkv' in haiku:
     return 'F'
   return '2G' if '_gates' in haiku else 'D'

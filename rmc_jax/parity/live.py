@@ -74,8 +74,8 @@ def _run_original(
     ]
     if selected and original is None:
       raise ValueError(
-        f'old must be a Reference to dm-sonnet 1.26, whose query scale '
-        f'{selected[0].name} has. Got: None.'
+        'old must be a Reference of dm-sonnet 1.26, whose query scale '
+        f'{selected[0].name!r} has. Got: None.'
       )
     if selected:
       results |= original.run_in_both_precisions(selected)

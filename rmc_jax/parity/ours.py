@@ -195,10 +195,9 @@ def _step(
   """One call of the core, and separately the trace of that step."""
   core = RelationalMemory(**arguments)
   outputs, next_state = core(inputs[0], state, treat_input_as_matrix=matrix)
-  projected = core.project(inputs[0], matrix)
-  (_, trace), _ = core.trace_step(projected, state)
-  trace = jax.tree.map(lambda x: x[None], trace)
-  return _results(outputs[None], next_state, trace)
+  (_, trace), _ = core.trace_step(core.project(inputs[0], matrix), state)
+  outputs, trace = jax.tree.map(lambda x: x[None], (outputs, trace))
+  return _results(outputs, next_state, trace)
 
 
 def _steps(
@@ -206,21 +205,16 @@ def _steps(
 ) -> Arrays:
   """One `rmc_jax.unroll`, and separately the trace of an unroll."""
   core = RelationalMemory(**arguments)
-  outputs, final = unroll(core, inputs, state, treat_input_as_matrix=matrix)
-  (_, trace), _ = unroll(
-    core, inputs, state, treat_input_as_matrix=matrix, return_trace=True
-  )
+  options: dict[str, Any] = {'treat_input_as_matrix': matrix}
+  outputs, final = unroll(core, inputs, state, **options)
+  (_, trace), _ = unroll(core, inputs, state, return_trace=True, **options)
   return _results(outputs, final, trace)
 
 
 def _results(outputs: Any, state: Any, trace: Any) -> Arrays:
   gates = {f'{name}_gate': value for name, value in trace.gates.items()}
-  return {
-    'outputs': outputs,
-    'state': state,
-    'attention': trace.attention,
-    **gates,
-  }
+  results = {'outputs': outputs, 'state': state, 'attention': trace.attention}
+  return results | gates
 
 
 def _core_arguments(settings: dict[str, Any]) -> dict[str, Any]:

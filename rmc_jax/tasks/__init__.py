@@ -1,1 +1,1 @@
-"""Where examples come from when no file is needed; a file or folder each."""
+"""Tasks that generate their examples, and language as token ids."""

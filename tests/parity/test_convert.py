@@ -162,7 +162,7 @@ def test_dtype_is_preserved(dtype):
 
 
 @pytest.mark.parametrize('name', SONNET_NAMES_OF_TWO_BLOCKS)
-def test_a_missing_variable_is_named(name):
+def test_a_missing_variable_is_an_error(name):
   variables = to_sonnet(make_params(num_blocks=2))
   del variables[f'relational_memory/{name}']
   with pytest.raises(
@@ -172,7 +172,7 @@ def test_a_missing_variable_is_named(name):
 
 
 @pytest.mark.parametrize('name', SONNET_NAMES_OF_TWO_BLOCKS)
-def test_a_missing_parameter_is_named(name):
+def test_a_missing_parameter_is_an_error(name):
   params = make_params(num_blocks=2)
   haiku = dict(name_table(Structure(2, 2, gated=True)))[name]
   module, parameter = f'relational_memory/{haiku}'.rsplit('/', 1)
@@ -186,14 +186,14 @@ def test_a_missing_parameter_is_named(name):
 @pytest.mark.parametrize(
   'extra', ['linear_9/w', 'layer_norm/moving_mean', 'gates/w', 'mlp/linear_0/c']
 )
-def test_an_unknown_variable_is_named(extra):
+def test_an_unknown_variable_is_an_error(extra):
   variables = to_sonnet(make_params())
   variables[f'relational_memory/{extra}'] = np.zeros(3)
   with pytest.raises(ValueError, match=f"'relational_memory/{extra}'"):
     from_sonnet(variables)
 
 
-def test_variables_of_other_modules_are_named():
+def test_variables_of_other_modules_are_errors():
   variables = {
     **to_sonnet(make_params(), 'agent/core'),
     'agent/policy/w': np.zeros(3),
@@ -205,7 +205,7 @@ def test_variables_of_other_modules_are_named():
     from_sonnet(variables)
 
 
-def test_parameters_of_other_modules_are_named():
+def test_parameters_of_other_modules_are_errors():
   params = {**make_params(), 'policy': {'w': np.zeros(3)}}
   with pytest.raises(ValueError, match=r"\['policy/w'\]"):
     to_sonnet(params)
@@ -220,7 +220,7 @@ def test_parameters_of_other_modules_are_named():
     if name.endswith('/w') and not name.startswith('mlp/')
   ],
 )
-def test_a_transposed_weight_is_named(name):
+def test_a_transposed_weight_is_an_error(name):
   variables = to_sonnet(make_params(num_blocks=2))
   name = f'relational_memory/{name}'
   shape = variables[name].shape
@@ -235,7 +235,7 @@ def test_a_transposed_weight_is_named(name):
 
 @pytest.mark.parametrize('name', SONNET_NAMES_OF_TWO_BLOCKS)
 @pytest.mark.parametrize('style', ['unit', 'memory'])
-def test_a_weight_of_the_wrong_width_is_named(name, style):
+def test_a_weight_of_the_wrong_width_is_an_error(name, style):
   variables = to_sonnet(make_params(num_blocks=2, gate_style=style))
   name = f'relational_memory/{name}'
   variables[name] = variables[name][..., :-1]

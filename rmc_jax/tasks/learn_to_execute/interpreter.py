@@ -20,21 +20,14 @@ _TOKEN = re.compile(r'\n *|0|[1-9][0-9]*|[a-z]+|\+=|\*\*|.')
 
 
 def answer(program: str, length: int) -> str:
-  """The answer that a model has to write: value mod 10^(length + 1), as text.
+  """The answer to a program as text: its value mod 10^(length + 1).
 
   So does the authors' code, `sonnet/examples/learn_to_execute.py`. The paper
   prints `x % 10**length`, but of its five examples in figure 6 three are right
   only for 10^(length + 1), and the other two for both.
 
-  Args:
-    program: see `run`.
-    length: digits of the literals.
-
-  Returns:
-    Up to length + 1 digits without leading zeros, never negative.
-
   Raises:
-    ValueError: `length` is below 1, or as for `run`.
+    ValueError: `length`, the digits of the literals, is below 1; or as `run`.
   """
   if length < 1:
     raise ValueError(f'length must be at least 1. Got: {length}.')

@@ -89,16 +89,9 @@ def positions(operation: str, grammar: str) -> int:
 
 
 def template(operation: str, grammar: str, depth: int) -> str:
-  """The text that one operation adds to a program.
+  """The text, with parentheses, of an operation with `depth` around it.
 
-  Args:
-    operation: a key of `TEMPLATES[grammar]`.
-    grammar: which of the two.
-    depth: the number of enclosing operations.
-
-  Returns:
-    The text with its parentheses; for the outermost operation, which has none,
-    the whole program.
+  The outermost operation has no parentheses; its text is the whole program.
   """
   text = TEMPLATES[grammar][operation]
   if grammar == 'authors':
@@ -114,16 +107,9 @@ def template(operation: str, grammar: str, depth: int) -> str:
 def around(
   operation: str, grammar: str, depth: int, position: int
 ) -> tuple[str, str]:
-  """The parts of a `template` before and after the nested operation.
+  """The parts of a `template` before and after operand number `position`.
 
-  Args:
-    operation: as for `template`.
-    grammar: as for `template`.
-    depth: as for `template`.
-    position: the index of the nested operand.
-
-  Returns:
-    Two templates with operands A, B and C in the order of the text.
+  Operands are renamed to A, B and C in the order of the text.
   """
   before, after = template(operation, grammar, depth).split('ABCD'[position])
   for old, new in zip('ABCD'[position + 1 :], 'ABC'[position:], strict=False):
@@ -134,10 +120,10 @@ def around(
 def encode(
   text: str, vocabulary: Vocabulary, length: int, slots: int
 ) -> list[int]:
-  """The tokens of a template.
+  """The tokens of a template from `template` or `around`.
 
   Args:
-    text: from `template` or `around`.
+    text: the template.
     vocabulary: the vocabulary of the constant parts.
     length: tokens of an operand.
     slots: the distance between the codes of two operands, at least `length`.

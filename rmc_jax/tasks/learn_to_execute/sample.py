@@ -106,13 +106,7 @@ def sample(
 
 
 def memorize(digits: Array, task: Task, difficulty: Difficulty) -> Example:
-  """An integer, and the same integer, its reverse, or its digits twice.
-
-  Args:
-    digits: [L], highest first.
-    task: a memorization task.
-    difficulty: as for `sample`.
-  """
+  """An integer [L], highest digit first, and the answer of the task."""
   length = difficulty.length
   if task.name == 'double':
     places = np.arange(2 * task.max_length) % length
@@ -128,15 +122,12 @@ def memorize(digits: Array, task: Task, difficulty: Difficulty) -> Example:
 def integer(
   digits: Array, count: Array | int, task: Task
 ) -> tuple[Array, Array]:
-  """The ids of an integer, and the number of ids before the padding.
+  """The padded ids of an integer, [D] or for words [1], and their number.
 
   Args:
     digits: [D], highest first.
     count: () integer, the number of digits of the integer.
     task: the task.
-
-  Returns:
-    [D] ids, or [1] for words; and a () integer.
   """
   ids = _tokens(digits, count, task)
   num_ids = jnp.int32(count if task.tokens == 'characters' else 1)
@@ -204,10 +195,10 @@ def run(program: Program, task: Task, difficulty: Difficulty) -> Array:
 def _terms(
   operation: str, index: int, nested: Array, others: Array, program: Program
 ) -> tuple[Array, Array, Array]:
-  """Expresses an operation as nested * factor + count * other.
+  """Expresses operation `index` as nested * factor + count * other.
 
   Args:
-    operation: the name of the operation.
+    operation: its name.
     index: its index in the program.
     nested: [n] the value of the nested operand.
     others: [Q, m] the other operands.
@@ -253,19 +244,11 @@ def _holds(nested: Array, others: Array, position: Array, sign: Array) -> Array:
 def write(
   program: Program, task: Task, difficulty: Difficulty
 ) -> tuple[Array, Array]:
-  """The text of a program.
+  """The padded ids [task.input_steps] of a program, and their number.
 
   The text has 2 N + 1 parts: one before and one after the nested operand of
   every operation, and the innermost operand. A table has all possible parts, so
   each step of the text looks up its part and its place in it.
-
-  Args:
-    program: from `draw`.
-    task: as for `sample`.
-    difficulty: as for `sample`.
-
-  Returns:
-    [task.input_steps] ids, and the number of ids before the padding.
   """
   n = task.max_nesting
   # The values of the codes of `programs`, for each operation and for the

@@ -29,8 +29,8 @@ class Task:
   Departures from the authors' `learn_to_execute.py`: inputs and answers have
   the steps of the longest possible, where the authors allow for
   (3 L + 10)(N - 1) + 4 L + 10 + 2 (N - 1) and 2 L; memorization has nesting 1,
-  where a larger one in theirs adds parentheses to the text and overflows; words
-  include every integer that is an answer, where theirs omit those from 10^L on.
+  whereas a larger one in their code adds parentheses and overflows; words
+  include every integer that is an answer, whereas theirs end at 10^L.
 
   Attributes:
     name: a key of `OPERATIONS`, or one of `MEMORIZATION`.
