@@ -112,8 +112,7 @@ def documents(
 ) -> Iterator[str]:
   """Reads the text of a split in order, record by record.
 
-  `tasks.language.tokens` tokenizes it with the style of `STYLES`. Documents are
-  not marked.
+  `tasks.language.tokens` tokenizes it with the style of `STYLES`.
 
   Args:
     name: one of `NAMES`.
@@ -123,7 +122,7 @@ def documents(
   Returns:
     Strings of at most about a million characters: documents, or the pieces of
     longer ones, cut after a line end (after a space in lines of that length).
-    Joined, the pieces of a document are its text.
+    Joined, the pieces of a document are its text; documents are not marked.
 
   Raises:
     DatasetError: at once if the name or split is unknown or the corpus is not

@@ -120,14 +120,10 @@ def open_text(source: Source) -> Iterator[TextIO]:
         f'bytes. {first}Convert the text, as with: iconv -f {encoding} -t '
         'UTF-8.'
       ) from error
-    except FileNotFoundError as error:
+    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
       raise DatasetError(
-        f'There is no {source}. Fetch the file and prepare again.'
-      ) from error
-    except (IsADirectoryError, PermissionError) as error:
-      raise DatasetError(
-        f'{source} cannot be opened: {error.strerror}. It must be a file '
-        'that you may read.'
+        f'{source} cannot be opened: {error.strerror}. Put a readable file '
+        'there and prepare again.'
       ) from error
     except (EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
       raise DatasetError(

@@ -25,12 +25,10 @@ _WORD = re.compile(
 def count(
   documents: Iterable[str], style: str, lower: bool = False
 ) -> collections.Counter[str]:
-  """Counts each token of the training split, for `Vocabulary.build`.
+  """Counts the tokens of documents, which are read once.
 
-  Args:
-    documents: of the training split, read once.
-    style: as for `tokenize`.
-    lower: as for `tokenize`.
+  The other arguments are those of `tokenize`; `Vocabulary.build` takes the
+  result.
 
   Raises:
     ValueError: unknown style.

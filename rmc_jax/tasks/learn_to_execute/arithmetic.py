@@ -29,14 +29,9 @@ def num_limbs(largest: int) -> int:
 
 
 def from_digits(digits: Array, length: Array | int) -> Array:
-  """The integers of the first `length` digits, highest first.
+  """The integers [..., m] of the first `length` digits of [..., D].
 
-  Args:
-    digits: [..., D].
-    length: () integer in 1 .. D.
-
-  Returns:
-    [..., m] limbs, m = ceil(D / 4).
+  Digits are highest first, and m = ceil(D / 4).
   """
   max_digits = digits.shape[-1]
   limbs = -(-max_digits // LIMB_DIGITS)
@@ -65,9 +60,6 @@ def multiply_add(
       zeros.
     count: () integer in -9 .. 9.
     other: [m] limbs of a non-negative integer.
-
-  Returns:
-    [n] limbs.
   """
   n, m = value.shape[0], other.shape[0]
   limbs, carry = [], 0
@@ -113,8 +105,7 @@ def last_digits(
     max_digits: D, at most 4 n.
 
   Returns:
-    Digits [D], highest first and padded with zeros, and their number, at least
-    1.
+    Digits [D], highest first and padded with zeros; their number, at least 1.
   """
   powers = 10 ** np.arange(LIMB_DIGITS)
   digits = (value[:, None] // powers[None, :] % 10).reshape(-1)[:max_digits]
