@@ -69,8 +69,8 @@ class Vocabulary:
       )
     if max_size is not None and max_size < len(symbols):
       raise ValueError(
-        f'max_size must be at least {len(symbols)}, for {" and ".join(symbols)}'
-        f', or None for no limit. Got: {max_size}.'
+        f'max_size must be at least {len(symbols)} words, for '
+        f'{" and ".join(symbols)}, or None for no limit. Got: {max_size}.'
       )
     if not any(counts.values()):
       raise ValueError(
