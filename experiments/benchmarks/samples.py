@@ -77,9 +77,9 @@ def measure(
   curriculum_state = curriculum.initial_state()
 
   def one(key):
-    level_key, sample_key = jax.random.split(key)
-    level = curriculum.level(curriculum_state, level_key)
-    return sample(sample_key, task, level)
+    difficulty_key, sample_key = jax.random.split(key)
+    difficulty = curriculum.sample_difficulty(curriculum_state, difficulty_key)
+    return sample(sample_key, task, difficulty)
 
   make_batch = jax.jit(
     lambda key: jax.vmap(one)(jax.random.split(key, config.batch_size))

@@ -46,6 +46,7 @@ from rmc_jax.models import EncoderDecoder
 from rmc_jax.models.encoder_decoder import FEEDS
 from rmc_jax.tasks import learn_to_execute
 from rmc_jax.tasks.learn_to_execute.curriculum import Curriculum
+from rmc_jax.tasks.learn_to_execute.curriculum import CurriculumState
 from rmc_jax.tasks.learn_to_execute.describe import describe
 from rmc_jax.training import distributed
 
@@ -61,9 +62,9 @@ class Config:
   tokens: str = 'characters'  # 'words': whole integers and keywords
   num_integers: int | None = None  # in the vocabulary of words; None: enough
   curriculum: str = 'mix'  # 'baseline', 'naive', 'combine'
-  curriculum_threshold: float = 0.1  # naive, combine: when a level is done
-  curriculum_window: int = 10  # losses that are looked at for that
-  core: CoreConfig = dataclasses.field(default_factory=RelationalMemoryConfig)
+  curriculum_threshold: float = 0.1  # naive, combine: see Curriculum
+  curriculum_window: int = 10  # losses compared with the threshold
+  core: CoreConfig = dataclasses.field(default_factory=CoreConfig)
   own_decoder_core: bool = False  # else one core, and its weights, does both
   hidden_sizes: tuple[int, ...] = (256, 256, 256, 256)  # of the read-out MLP
   train_feed: str = 'zeros'  # decoder inputs: 'zeros', 'teacher_forcing' or
@@ -116,7 +117,7 @@ def make_task(config: Config) -> learn_to_execute.Task:
 
 
 def make_curriculum(config: Config) -> Curriculum:
-  """How hard each sample is; raises ValueError for what makes no sense."""
+  """The difficulty of samples; raises ValueError for invalid settings."""
   return Curriculum(
     config.curriculum,
     max_length=config.max_length,
@@ -137,6 +138,31 @@ def make_model(config: Config) -> EncoderDecoder:
     config.hidden_sizes,
     decoder_core=build_core(config.core) if config.own_decoder_core else None,
     remat=config.remat,
+  )
+
+
+class PendingLoss(NamedTuple):
+  """The curriculum, and the loss of the last update, not yet in it.
+
+  The update averages the pending sums over the devices, so the next update can
+  divide them to the mean loss of the whole batch.
+  """
+
+  curriculum: CurriculumState
+  loss: jax.Array
+  weight: jax.Array
+
+
+def apply_pending(
+  curriculum: Curriculum, state: PendingLoss
+) -> CurriculumState:
+  """Updates the curriculum; without a weight, as at first, it stays."""
+  seen = state.weight > 0
+  mean_loss = state.loss / jnp.where(seen, state.weight, 1.0)
+  return jax.tree.map(
+    lambda new, old: jnp.where(seen, new, old),
+    curriculum.update(state.curriculum, mean_loss),
+    state.curriculum,
   )
 
 
@@ -161,28 +187,35 @@ def make_functions(config: Config) -> Functions:
     )
     params = network.init(init_key, batch, config.train_feed)
     return training.create_state(
-      params, curriculum.initial_state(), optimizer, base_key
+      params,
+      PendingLoss(
+        curriculum.initial_state(), jnp.float32(0.0), jnp.float32(0.0)
+      ),
+      optimizer,
+      base_key,
     )
 
   def sample(key, state):
-    level_key, sample_key = jax.random.split(key)
-    level = curriculum.level(curriculum.advance(state), level_key)
-    return learn_to_execute.sample(sample_key, task, level)
+    difficulty_key, sample_key = jax.random.split(key)
+    difficulty = curriculum.sample_difficulty(
+      apply_pending(curriculum, state), difficulty_key
+    )
+    return learn_to_execute.sample(sample_key, task, difficulty)
 
   def loss_fn(params, state, key, batch):
     del key  # the network has no dropout
     logits = network.apply(params, batch, config.train_feed)
     mask = target_mask(batch)
     loss, weight = losses.softmax_cross_entropy(logits, batch.targets, mask)
-    state = curriculum.advance(state)
-    level = {
+    state = apply_pending(curriculum, state)
+    difficulty = {
       f'curriculum_{name}': (value, 1)
-      for name, value in state.level._asdict().items()
+      for name, value in state.difficulty._asdict().items()
     }
     return loss, training.LossAux(
       weight,
-      {'accuracy': metrics.accuracy(logits, batch.targets, mask), **level},
-      curriculum.observe(state, loss, weight),
+      {'accuracy': metrics.accuracy(logits, batch.targets, mask), **difficulty},
+      PendingLoss(state, jnp.float32(loss), jnp.float32(weight)),
     )
 
   def metric_fn(params, state, batch):

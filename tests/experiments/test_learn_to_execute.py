@@ -240,9 +240,11 @@ def test_the_first_update_counts_the_characters_of_its_batch():
   )
 
   def draw(key):
-    level_key, sample_key = jax.random.split(key)
-    level = curriculum.level(curriculum.initial_state(), level_key)
-    return learn_to_execute.sample(sample_key, task, level)
+    difficulty_key, sample_key = jax.random.split(key)
+    difficulty = curriculum.sample_difficulty(
+      curriculum.initial_state(), difficulty_key
+    )
+    return learn_to_execute.sample(sample_key, task, difficulty)
 
   batch = jax.vmap(draw)(keys)
   logits = train.make_network(config).apply(params, batch, 'zeros')

@@ -1,17 +1,9 @@
-"""How hard the next samples are, and when they get harder.
+"""Curricula of sample difficulty, which may increase during training.
 
-The state is part of the training's network state: it is saved with it, and is
-the same on all devices. One update goes like this, inside the loss function:
-
-  state = curriculum.advance(network_state)
-  level = curriculum.level(state, key)                   # for each sample
-  ...                                                    # draw, run the model
-  network_state = curriculum.observe(state, loss, weight)
-
-What `observe` keeps is this device's; the update averages it over the devices,
-so that `advance`, at the start of the next update, sees the loss of the whole
-batch and decides alike everywhere. So the level lags one update behind the
-authors', who ask right after each loss.
+The state is part of the training's network state, so checkpoints include it.
+Samples are drawn with `sample_difficulty(state, key)`. After each update,
+`update(state, mean_loss)` takes the mean loss of the whole batch, over all
+devices, so that the state is the same on each.
 """
 
 import dataclasses
@@ -30,47 +22,40 @@ NAMES = ('baseline', 'mix', 'naive', 'combine')
 
 
 class CurriculumState(NamedTuple):
-  """What a curriculum remembers. W is the window.
+  """The state of a curriculum. W is the window.
 
   Attributes:
-    level: the largest length and nesting that are drawn now.
-    losses: [W] float32, mean losses of the updates at this level, newest last.
-    num_losses: () int32, how many of them there are, from the end.
-    pending_loss: () float32, of the last update, not yet in `losses`: its sum
-      on this device, and after the update the mean over devices of the sums.
-    pending_weight: () float32, what that is the sum over, likewise; 0 before
-      the first update.
+    difficulty: the current largest length and nesting.
+    losses: [W] float32, mean losses of the last updates, newest last.
+    num_losses: () int32, the number of them at this difficulty, at most W.
   """
 
-  level: Difficulty
+  difficulty: Difficulty
   losses: Array
   num_losses: Array
-  pending_loss: Array
-  pending_weight: Array
 
 
 @dataclasses.dataclass(frozen=True)
 class Curriculum:
-  """One of four ways to draw length and nesting of a sample.
+  """One of four ways to draw the length and nesting of a sample.
 
   'baseline': always the maxima. 'mix': uniform from 1 to the maxima (Santoro
-  et al. 2018, appendix A.2). 'naive': the current level. 'combine': uniform
-  from 1 to the current level. Length and nesting are drawn apart from each
-  other.
+  et al. 2018, appendix A.2). 'naive': the current difficulty. 'combine':
+  uniform from 1 to the current difficulty. Length and nesting are independent.
 
-  The current level begins at (1, 1). After W losses l_1 .. l_W at one level,
+  The current difficulty begins at (1, 1). After W losses l_1 .. l_W at one
+  difficulty,
 
     mean_i(l_{i+1} - l_i) / mean_i(l_i) < threshold
 
-  raises it by one and begins a new window; otherwise the window slides on. The
-  length is raised up to its maximum, then the nesting; the length stays. This
-  is the rule of the authors' code, `sonnet/examples/learn_to_execute.py`. A
-  falling loss always passes, so that with a threshold above zero the level
-  rises about every W updates.
+  increments it and begins a new window; otherwise the window slides on. First
+  the length is incremented up to its maximum, where it stays, then the nesting.
+  This is the rule of the authors' code, `sonnet/examples/learn_to_execute.py`.
+  A falling loss always satisfies it, so with a positive threshold the
+  difficulty increases about every W updates.
 
-  Departures: the level lags one update (see this file's first lines), and
-  'mix' draws nesting up to its own maximum, as the paper says; one version of
-  the authors' code draws it up to that of the length.
+  Departure: 'mix' draws the nesting up to its own maximum, as the paper says;
+  one version of the authors' code draws it up to that of the length.
 
   Attributes:
     name: one of the four.
@@ -109,72 +94,49 @@ class Curriculum:
 
   def initial_state(self) -> CurriculumState:
     """The state before the first update."""
-    rises = self.name in ('naive', 'combine')
+    increases = self.name in ('naive', 'combine')
     return CurriculumState(
-      level=Difficulty(
-        length=jnp.array(1 if rises else self.max_length, jnp.int32),
-        nesting=jnp.array(1 if rises else self.max_nesting, jnp.int32),
+      difficulty=Difficulty(
+        length=jnp.array(1 if increases else self.max_length, jnp.int32),
+        nesting=jnp.array(1 if increases else self.max_nesting, jnp.int32),
       ),
       losses=jnp.zeros([self.window], jnp.float32),
       num_losses=jnp.array(0, jnp.int32),
-      pending_loss=jnp.array(0.0, jnp.float32),
-      pending_weight=jnp.array(0.0, jnp.float32),
     )
 
-  def advance(self, state: CurriculumState) -> CurriculumState:
-    """Takes in the last update's loss, and raises the level if it is time.
+  def sample_difficulty(self, state: CurriculumState, key: Array) -> Difficulty:
+    """Draws the difficulty of one sample, () int32 each; consumes `key`."""
+    length, nesting = state.difficulty
+    if self.name in ('baseline', 'naive'):
+      return state.difficulty
+    length_key, nesting_key = jax.random.split(key)
+    return Difficulty(
+      length=jax.random.randint(length_key, (), 1, length + 1),
+      nesting=jax.random.randint(nesting_key, (), 1, nesting + 1),
+    )
 
-    Without a pending weight, as before the first update, nothing changes. A
-    loss that is not finite raises nothing while it is in the window.
+  def update(self, state: CurriculumState, mean_loss: Array) -> CurriculumState:
+    """Adds the loss of an update and increments the difficulty if it is time.
+
+    The difficulty stays while a loss in the window is not finite.
+
+    Args:
+      state: the state during the update.
+      mean_loss: [] mean loss of the whole batch.
+
+    Returns:
+      The state for the next update.
     """
-    seen = state.pending_weight > 0
-    # Not 0 / 0, which would stop a run under jax_debug_nans.
-    loss = state.pending_loss / jnp.where(seen, state.pending_weight, 1.0)
-    losses = jnp.append(state.losses[1:], loss)  # [W]
+    chex.assert_shape(mean_loss, ())
+    length, nesting = state.difficulty
+    losses = jnp.append(state.losses[1:], jnp.asarray(mean_loss, jnp.float32))
     num_losses = jnp.minimum(state.num_losses + 1, self.window)
     trend = jnp.diff(losses).mean() / losses.mean()
     passed = (num_losses == self.window) & (trend < self.threshold)
-    longer = passed & (state.level.length < self.max_length)
-    deeper = passed & ~longer & (state.level.nesting < self.max_nesting)
-    advanced = CurriculumState(
-      level=Difficulty(
-        length=state.level.length + longer,
-        nesting=state.level.nesting + deeper,
-      ),
+    longer = passed & (length < self.max_length)
+    deeper = passed & ~longer & (nesting < self.max_nesting)
+    return CurriculumState(
+      difficulty=Difficulty(length + longer, nesting + deeper),
       losses=losses,
       num_losses=jnp.where(passed, 0, num_losses),
-      pending_loss=jnp.zeros_like(state.pending_loss),
-      pending_weight=jnp.zeros_like(state.pending_weight),
-    )
-    return jax.tree.map(
-      lambda new, old: jnp.where(seen, new, old), advanced, state
-    )
-
-  def level(self, state: CurriculumState, key: Array) -> Difficulty:
-    """The length and nesting of one sample, () int32 each; consumes `key`."""
-    if self.name in ('baseline', 'naive'):
-      return state.level
-    length_key, nesting_key = jax.random.split(key)
-    return Difficulty(
-      length=jax.random.randint(length_key, (), 1, state.level.length + 1),
-      nesting=jax.random.randint(nesting_key, (), 1, state.level.nesting + 1),
-    )
-
-  def observe(
-    self, state: CurriculumState, loss: Array, weight: Array
-  ) -> CurriculumState:
-    """Keeps the summed loss of this device's samples and what it is over.
-
-    Args:
-      state: of this update, after `advance`.
-      loss: [] summed loss, as a loss function returns it.
-      weight: [] what it was summed over.
-
-    Returns:
-      The state to hand back as network state.
-    """
-    chex.assert_shape([loss, weight], ())
-    return state._replace(
-      pending_loss=jnp.asarray(loss, jnp.float32),
-      pending_weight=jnp.asarray(weight, jnp.float32),
     )
