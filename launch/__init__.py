@@ -1,1 +1,1 @@
-"""How a run is started anywhere; needs the standard library only."""
+"""Starts runs on one machine or a cluster; needs only the standard library."""

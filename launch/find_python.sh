@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Prints the newest working Python from version $1 to version $2, both included:
+# Prints the path of the newest Python from version $1 to version $2, inclusive:
 #
 #   launch/find_python.sh 3.11 3.14
 #
-# Looks at every Python on PATH and, if none will do, at pyenv's. A
-# candidate must really run (a pyenv shim may not) and be able to make virtual
-# environments. Prints nothing and exits with 1 when there is none.
+# Searches PATH, then pyenv. A Python qualifies if it runs, which a pyenv shim
+# may not, and can make virtual environments. Without one, prints nothing and
+# exits with 1.
 
 set -euo pipefail
 
@@ -35,7 +35,7 @@ in_pyenv() {
   ls -d "$root"/versions/3.*/bin/python3 2>/dev/null || true
 }
 
-# Reads candidates, writes the path of the newest that passes.
+# Reads candidates and prints the newest that qualifies.
 newest_of() {
   local candidate
   while read -r candidate; do
@@ -44,9 +44,9 @@ import ensurepip, sys, sysconfig, venv
 
 lowest, newest = (tuple(map(int, v.split('.'))) for v in sys.argv[1:])
 ours = sys.version_info[:2]
-# Our dependencies have no wheels for the builds without the global lock.
+# The dependencies have no wheels for free-threaded builds.
 if lowest <= ours <= newest and not sysconfig.get_config_var('Py_GIL_DISABLED'):
-  # In an active virtual environment: the Python it was made from.
+  # In a virtual environment, print the Python that it was made from.
   print('%03d' % ours[1], getattr(sys, '_base_executable', sys.executable))
 PYTHON
   done | sort -s -r -k1,1 | head -n 1 | cut -d' ' -f2-

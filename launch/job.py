@@ -1,39 +1,38 @@
-"""What is to be run: an experiment or a sweep of it, as the trainer's commands.
+"""Turns a launcher's arguments into the command lines of its runs.
 
-The launchers run with any Python 3.11, before anything is installed. So they
-import nothing of the project: what they share with it is read from its files.
+Launchers run with any Python 3.11, before any package is installed. They
+import nothing from the project and read what they share with it from its files.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Sequence
 import dataclasses
 import os
 import pathlib
 import runpy
-import shlex
 import sys
-from typing import Any
 from typing import NoReturn
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# DONE, PREEMPTED, DIVERGED and CONFIGURATION_ERROR, as the trainer has them.
-EXIT_CODES = runpy.run_path(str(ROOT / 'rmc_jax/errors.py'))
-DONE = EXIT_CODES['DONE']
-PREEMPTED = EXIT_CODES['PREEMPTED']
-DIVERGED = EXIT_CODES['DIVERGED']
-CONFIGURATION_ERROR = EXIT_CODES['CONFIGURATION_ERROR']
+_ERRORS = runpy.run_path(str(ROOT / 'rmc_jax/errors.py'))
+DONE = _ERRORS['DONE']
+PREEMPTED = _ERRORS['PREEMPTED']
+DIVERGED = _ERRORS['DIVERGED']
+CONFIGURATION_ERROR = _ERRORS['CONFIGURATION_ERROR']
+# Restarting after one of these would change nothing.
+FINAL = (DONE, DIVERGED, CONFIGURATION_ERROR)
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """One training run; in a job of several processes, the same in each.
+  """One training run; all processes of a distributed run share it.
 
   Attributes:
     experiment: a folder of experiments/.
-    name: among the runs of its sweep; '' where there is no sweep.
-    flags: those of the trainer.
-    workdir: the folder of a run of a sweep, which is among its flags too.
+    name: of the run within its sweep; '' without a sweep.
+    flags: the trainer's.
+    workdir: of a run of a sweep, whose flags name it too; '' without a sweep.
   """
 
   experiment: str
@@ -42,138 +41,155 @@ class Run:
   workdir: str = ''
 
   def command(self, python: str, *more_flags: str) -> list[str]:
-    """The trainer's command line, to be run with ROOT on the import path."""
+    """Returns the trainer's command line, which needs ROOT on PYTHONPATH."""
     module = f'experiments.{self.experiment}.train'
-    # -P: whatever the current folder holds stays off the import path.
+    # -P keeps the current folder off the import path.
     return [python, '-P', '-m', module, *self.flags, *more_flags]
 
 
-def parser(launcher: str, description: str) -> argparse.ArgumentParser:
-  """A parser of what all launchers take."""
-  result = argparse.ArgumentParser(
-    prog=f'python -m launch.{launcher}',
-    description=description,
-    epilog="All other flags are the trainer's own, such as --config.seed=1; "
-    'python -m experiments.EXPERIMENT.train --help shows them.',
-    allow_abbrev=False,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
-  result.add_argument('experiment', help=f'one of {", ".join(experiments())}')
-  result.add_argument('--preset', help='which settings of its sweep.py')
-  result.add_argument(
-    '--sweep', help='several runs: which of the SWEEPS of its sweep.py'
-  )
-  result.add_argument(
-    '--workdir',
-    help='folder of the run, of all runs for a sweep (default: '
-    'runs/EXPERIMENT-PRESET or runs/EXPERIMENT-SWEEP)',
-  )
-  result.add_argument(
-    '--max_restarts',
-    type=number('max_restarts', 0),
-    default=3,
-    help='crashes that a run may recover from (default: 3)',
-  )
-  result.add_argument(
-    '--dry_run',
-    action='store_true',
-    help='print what would be run, exactly, and end',
-  )
-  return result
+class Parser(argparse.ArgumentParser):
+  """A parser of the arguments that all launchers share."""
+
+  def __init__(self, launcher: str, description: str | None):
+    """Adds the shared arguments.
+
+    Args:
+      launcher: name of its module in launch/.
+      description: text of --help before the list of arguments.
+    """
+    super().__init__(
+      prog=f'python -m launch.{launcher}',
+      description=description,
+      epilog='Other flags go to the trainer; to list them: '
+      'python -m experiments.EXPERIMENT.train --help',
+      allow_abbrev=False,
+      formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    names = experiments()
+    self.add_argument(
+      'experiment',
+      choices=names,
+      metavar='experiment',
+      help=f'one of {", ".join(names)}',
+    )
+    self.add_argument('--preset', help="a preset of the experiment's sweep.py")
+    self.add_argument(
+      '--sweep', help="a sweep of the experiment's sweep.py: several runs"
+    )
+    self.add_argument(
+      '--workdir',
+      help='folder of the run, or of all runs of a sweep (default: '
+      'runs/EXPERIMENT-PRESET or runs/EXPERIMENT-SWEEP)',
+    )
+    self.add_integer(
+      '--max_restarts',
+      'restarts of a run after crashes (default: 3)',
+      minimum=0,
+      default=3,
+    )
+    self.add_argument(
+      '--dry_run', action='store_true', help='print the commands and exit'
+    )
+
+  def add_integer(
+    self, flag: str, help: str, *, minimum: int = 1, default: int | None = None
+  ) -> None:
+    """Adds a flag that takes an integer >= minimum."""
+
+    def convert(text: str) -> int:
+      if not text.isdigit() or int(text) < minimum:
+        raise argparse.ArgumentTypeError(
+          f'expected an integer of at least {minimum}, got {text!r}'
+        )
+      return int(text)
+
+    self.add_argument(flag, type=convert, default=default, help=help)
+
+  def add_grace(self, default: float) -> None:
+    """Adds the time between a failed process and the end of the others."""
+    self.add_argument(
+      '--grace',
+      type=float,
+      default=default,
+      help='seconds for the other processes of a run to exit after one has '
+      f'failed (default: {default:g})',
+    )
+
+  def error(self, message: str) -> NoReturn:
+    """Exits with CONFIGURATION_ERROR; argparse would exit with 2."""
+    fail(message)
 
 
 def parse(
-  parser_: argparse.ArgumentParser, arguments: Sequence[str] | None
+  parser: Parser, arguments: Sequence[str] | None
 ) -> tuple[argparse.Namespace, list[Run]]:
-  """The launcher's options, and the runs that are asked for.
+  """Returns the launcher's options and the requested runs.
 
-  What is wrong ends the program with CONFIGURATION_ERROR and a sentence.
+  Exits with CONFIGURATION_ERROR and a message if an argument is invalid.
   """
-  parser_.error = fail  # Its own would end with 2.
-  options, flags = parser_.parse_known_args(arguments)
+  options, flags = parser.parse_known_args(arguments)
   for flag in flags:
     if not flag.startswith('--'):
-      fail(f'every argument after the experiment is a flag; got {flag!r}')
-  if options.experiment not in experiments():
-    fail(
-      f'there is no experiment {options.experiment!r}; there are: '
-      f'{", ".join(experiments())}'
-    )
+      fail(f'unexpected argument {flag!r}; flags start with --')
   sweep_file = runpy.run_path(
     str(ROOT / 'experiments' / options.experiment / 'sweep.py')
   )
-  _check_known('preset', options.preset, sweep_file['PRESETS'])
-  _check_known('sweep', options.sweep, sweep_file['SWEEPS'])
   if not options.sweep:
-    own = [
-      f'--{name}={value}'
-      for name in ('preset', 'workdir')
-      if (value := getattr(options, name)) is not None
-    ]
-    return options, [Run(options.experiment, '', (*own, *flags))]
+    shared = []
+    if options.preset is not None:
+      _check_choice('--preset', options.preset, sweep_file['PRESETS'])
+      shared.append(f'--preset={options.preset}')
+    if options.workdir is not None:
+      shared.append(f'--workdir={options.workdir}')
+    return options, [Run(options.experiment, '', (*shared, *flags))]
+  _check_choice('--sweep', options.sweep, sweep_file['SWEEPS'])
   if options.preset:
-    fail('a sweep chooses the presets of its runs; leave out --preset')
-  parent = options.workdir or f'runs/{options.experiment}-{options.sweep}'
-  return options, [
-    Run(
-      options.experiment,
-      name,
-      (
-        *(f'--{flag}={value}' for flag, value in chosen.items()),
-        f'--workdir={parent}/{name}',
-        *flags,
-      ),
-      f'{parent}/{name}',
+    fail(
+      f'--preset={options.preset} conflicts with --sweep, which sets the '
+      'preset of each run; remove one of them'
     )
-    for name, chosen in sweep_file['SWEEPS'][options.sweep].items()
-  ]
+  parent = options.workdir or f'runs/{options.experiment}-{options.sweep}'
+  runs = []
+  for name, settings in sweep_file['SWEEPS'][options.sweep].items():
+    workdir = f'{parent}/{name}'
+    own = [f'--{flag}={value}' for flag, value in settings.items()]
+    own.append(f'--workdir={workdir}')
+    runs.append(Run(options.experiment, name, (*own, *flags), workdir))
+  return options, runs
 
 
 def experiments() -> list[str]:
-  """The experiments there are, by name."""
-  pages = (ROOT / 'experiments').glob('*/train.py')
+  """Returns the names of the experiments."""
   return sorted(
-    page.parent.name for page in pages if (page.parent / 'sweep.py').exists()
+    path.parent.name
+    for path in (ROOT / 'experiments').glob('*/train.py')
+    if (path.parent / 'sweep.py').exists()
   )
 
 
-def large_pages() -> list[str]:
-  """NAME=VALUE that has glibc use large pages, unless the caller chose.
+def large_pages() -> str:
+  """Returns the NAME=VALUE that makes glibc use large pages.
 
-  Training on a CPU is up to a fifth faster with them. glibc reads it when a
-  program starts; anything else ignores it.
+  They make training on a CPU up to a fifth faster. A value that the user has
+  set is kept.
   """
   name = 'GLIBC_TUNABLES'
-  return [f'{name}={os.environ.get(name, "glibc.malloc.hugetlb=1")}']
+  return f'{name}={os.environ.get(name, "glibc.malloc.hugetlb=1")}'
 
 
-def shell(command: Sequence[str]) -> str:
-  """A command as it is typed."""
-  return shlex.join(command)
-
-
-def say(line: str) -> None:
-  """Tells what the launcher does; the output of runs goes elsewhere."""
+def log(line: str) -> None:
+  """Prints a message of the launcher to the standard error."""
   print(f'launch: {line}', file=sys.stderr, flush=True)
 
 
 def fail(message: str) -> NoReturn:
-  """Ends the program: as it was called it cannot work."""
-  say(message)
+  """Exits with CONFIGURATION_ERROR and a message."""
+  log(message)
   sys.exit(CONFIGURATION_ERROR)
 
 
-def number(name: str, least: int) -> Callable[[str], int]:
-  """The type of a flag that takes a whole number of at least `least`."""
-
-  def parse_number(text: str) -> int:
-    if not text.isdigit() or int(text) < least:
-      fail(f'--{name} takes a whole number of at least {least}; got {text!r}')
-    return int(text)
-
-  return parse_number
-
-
-def _check_known(what: str, name: str | None, known: dict[str, Any]) -> None:
-  if name is not None and name not in known:
-    fail(f'there is no {what} {name!r}; there are: {", ".join(known)}')
+def _check_choice(flag: str, value: str, choices: Collection[str]) -> None:
+  if value not in choices:
+    fail(
+      f'argument {flag}: unknown {value!r}; choose from {", ".join(choices)}'
+    )

@@ -1,17 +1,17 @@
-"""Runs an experiment, or every run of a sweep, on Kubernetes.
+"""Runs an experiment or a sweep on Kubernetes.
 
   python -m launch.kubernetes nth_farthest --preset=paper --image=IMAGE \\
       --claim=CLAIM --nodes=2 --gpus=8
   python -m launch.kubernetes nth_farthest --sweep=paper_grid --image=IMAGE \\
       --claim=CLAIM --tpu=v5e-16
 
-IMAGE is built from launch/Dockerfile. CLAIM, a PersistentVolumeClaim, keeps the
-workdirs; where a run has several pods, all of them write to it at once. A run
-is a JobSet of one pod for each host, or with --kind=job a plain Job, for
-clusters without JobSets. What is preempted goes on from its checkpoint; what
-crashes does so --max_restarts times. With neither --tpu nor --gpus it trains on
-the CPU. --dry_run prints the manifests; piped to `kubectl delete -f -` they end
-the runs. Needs Kubernetes 1.29 or later.
+IMAGE is built from launch/Dockerfile. CLAIM is the PersistentVolumeClaim that
+holds the workdirs; all pods of a run write to it. A run is a JobSet with one
+pod for each host or, with --kind=job, an Indexed Job, for clusters without
+JobSet. A preempted run resumes from its checkpoint, a crashed one at most
+--max_restarts times. Without --tpu and --gpus it trains on the CPU. --dry_run
+prints the manifests; pipe them to `kubectl delete -f -` to delete the runs.
+Needs Kubernetes 1.29 or later.
 """
 
 import argparse
@@ -24,6 +24,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from typing import Any
 
 from launch import job
@@ -31,12 +32,10 @@ from launch import resources
 
 _VOLUME = '/claim'
 _PORT = 8476
-# Of the user in launch/Dockerfile.
+# Group of the user in launch/Dockerfile.
 GROUP = 1000
-# What is left of a name once the pod has its place and its random letters.
-_MOST_LETTERS = 63 - len('-host-0-9999-abcde')
-
-_Manifest = dict[str, Any]
+# Kubernetes limits pod names to 63 letters and adds a suffix to the JobSet's.
+_MAX_NAME = 63 - len('-host-0-9999-abcde')
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,239 +47,217 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(text, end='')
     return job.DONE
   if not shutil.which('kubectl'):
-    job.fail('there is no kubectl here; install it, or see --dry_run')
-  # Not `apply`: of a run that has ended it would say "unchanged", and start
-  # nothing.
+    job.fail('kubectl was not found; install it, or use --dry_run')
+  # `kubectl apply` would not restart a run that has ended.
   return subprocess.run(
     ['kubectl', 'create', '--filename=-'], input=text, text=True, check=False
   ).returncode
 
 
 def manifests(options: argparse.Namespace, runs: Sequence[job.Run]) -> str:
-  """What kubectl reads: the objects of each run."""
-  return '---\n'.join(
-    '\n'.join(_yaml(manifest)) + '\n'
-    for run in runs
-    for manifest in _objects(options, run)
-  )
+  """Returns the manifests of all runs as YAML documents."""
+  return '---\n'.join(_manifests(options, run) for run in runs)
 
 
-def _objects(options: argparse.Namespace, run: job.Run) -> list[_Manifest]:
-  name = _name(options, run)
+# A crash of one pod crashes the others. With backoffLimit 0 the Job fails at
+# the first of these crashes, so the JobSet counts one and restarts all pods.
+_JOB_SET = """\
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata:
+{metadata}
+spec:
+  failurePolicy:
+    maxRestarts: {max_restarts}
+    rules:
+      - name: final
+        action: FailJobSet
+        onJobFailureReasons: [PodFailurePolicy]
+  replicatedJobs:
+    - name: host
+      template:
+        spec:
+          backoffLimit: 0
+{job_spec}
+"""
+# Here each pod counts its own crashes. A pod that restarts before the others
+# have exited may crash again, so the restarts may be used up sooner.
+_INDEXED_JOB = """\
+apiVersion: batch/v1
+kind: Job
+metadata:
+{metadata}
+spec:
+  backoffLimitPerIndex: {max_restarts}
+  maxFailedIndexes: 0
+{job_spec}
+"""
+# Gives the pods of an Indexed Job their host names; a JobSet brings its own.
+_SERVICE = """\
+apiVersion: v1
+kind: Service
+metadata:
+{metadata}
+spec:
+  clusterIP: None
+  publishNotReadyAddresses: true
+  selector:
+    batch.kubernetes.io/job-name: "{name}"
+---
+"""
+_JOB_SPEC = """\
+completions: {hosts}
+parallelism: {hosts}
+completionMode: Indexed
+podFailurePolicy:
+  rules:
+    - action: FailJob
+      onExitCodes: {{containerName: trainer, operator: In, values: {final}}}
+    - action: Ignore
+      onExitCodes: {{containerName: trainer, operator: In, values: {preempted}}}
+    - action: Ignore
+      onPodConditions: [{{type: DisruptionTarget, status: "True"}}]
+template:
+  spec:
+    restartPolicy: Never
+    terminationGracePeriodSeconds: {grace}
+    # Pods get their rank by flags and need no access to the cluster's API.
+    automountServiceAccountToken: false
+    securityContext:
+      fsGroup: {group}
+      fsGroupChangePolicy: OnRootMismatch
+{pod}
+    containers:
+      - name: trainer
+        workingDir: {volume}
+{container}"""
+
+
+def _manifests(options: argparse.Namespace, run: job.Run) -> str:
+  name, hosts = _name(options, run), _hosts(options)
+  is_job_set = options.kind == 'jobset'
   labels = {'app.kubernetes.io/name': 'rmc-jax'}
   if options.queue:
     labels['kueue.x-k8s.io/queue-name'] = options.queue
-  metadata = {'name': name, 'labels': labels}
-  if options.namespace:
-    metadata['namespace'] = options.namespace
-  if options.kind == 'job':
-    return _job(options, run, metadata)
-  return [_job_set(options, run, metadata)]
-
-
-def _job_set(
-  options: argparse.Namespace, run: job.Run, metadata: _Manifest
-) -> _Manifest:
-  """A crash of one pod takes the others with it, so each counts once for all.
-
-  With no retry the Job fails at the first pod that crashes, and the JobSet,
-  which makes all pods anew, counts Jobs.
-  """
-  if options.tpu and _hosts(options) > 1:
-    # A node pool is a slice; without this two runs may each get half of two.
+  annotations = {}
+  if is_job_set and options.tpu and hosts > 1:
+    # A node pool is one slice; without this, two runs may share two slices.
     key = 'alpha.jobset.sigs.k8s.io/exclusive-topology'
-    metadata['annotations'] = {key: 'cloud.google.com/gke-nodepool'}
-  name = metadata['name']
-  return {
-    'apiVersion': 'jobset.x-k8s.io/v1alpha2',
-    'kind': 'JobSet',
-    'metadata': metadata,
-    'spec': {
-      'failurePolicy': {
-        'maxRestarts': options.max_restarts,
-        'rules': [
-          {
-            'name': 'over',
-            'action': 'FailJobSet',
-            'onJobFailureReasons': ['PodFailurePolicy'],
-          }
-        ],
-      },
-      'replicatedJobs': [
-        {
-          'name': 'host',
-          'template': {
-            'spec': {
-              'backoffLimit': 0,
-              **_pods(options, run, f'{name}-host-0-0.{name}'),
-            }
-          },
-        }
-      ],
-    },
-  }
+    annotations[key] = 'cloud.google.com/gke-nodepool'
+  metadata = _yaml(
+    2,
+    name=name,
+    namespace=options.namespace,
+    labels=labels,
+    annotations=annotations,
+  )
+  needs_service = not is_job_set and hosts > 1
+  volumes, mounts = _volumes(options)
+  first_pod = f'{name}-host-0-0' if is_job_set else f'{name}-0'
+  # Kubernetes expands $(NAME), and $$ to $.
+  command = [word.replace('$', '$$') for word in run.command('python')]
+  command += _distributed_flags(options, f'{first_pod}.{name}:{_PORT}')
+  job_spec = _JOB_SPEC.format(
+    hosts=hosts,
+    final=[job.DIVERGED, job.CONFIGURATION_ERROR],
+    preempted=[job.PREEMPTED],
+    grace=options.grace,
+    group=GROUP,
+    volume=_VOLUME,
+    pod=_yaml(
+      4,
+      subdomain=name if needs_service else None,
+      serviceAccountName=options.service_account,
+      nodeSelector=_node_selector(options),
+      tolerations=_tolerations(options),
+      volumes=volumes,
+    ),
+    container=_yaml(
+      8,
+      image=options.image,
+      command=command,
+      volumeMounts=mounts,
+      **_container_resources(options),
+    ),
+  )
+  template = _JOB_SET if is_job_set else _INDEXED_JOB
+  if needs_service:
+    template = _SERVICE + template
+  return template.format(
+    metadata=metadata,
+    name=name,
+    max_restarts=options.max_restarts,
+    job_spec=textwrap.indent(job_spec, ' ' * (10 if is_job_set else 2)),
+  )
 
 
-def _job(
-  options: argparse.Namespace, run: job.Run, metadata: _Manifest
-) -> list[_Manifest]:
-  """A Job, and where it has several pods the Service that gives them names.
-
-  A crash that takes all pods with it is one failure of each, so each has its
-  own count. One that is back before the others are gone may fail again: the
-  budget can be spent sooner than that of a JobSet.
-  """
-  name = metadata['name']
-  pods = _pods(options, run, f'{name}-0.{name}')
-  result = {
-    'apiVersion': 'batch/v1',
-    'kind': 'Job',
-    'metadata': metadata,
-    'spec': {
-      'backoffLimitPerIndex': options.max_restarts,
-      'maxFailedIndexes': 0,
-      **pods,
-    },
-  }
-  if _hosts(options) == 1:
-    return [result]
-  pods['template']['spec']['subdomain'] = name
-  service = {
-    'apiVersion': 'v1',
-    'kind': 'Service',
-    'metadata': metadata,
-    'spec': {
-      'clusterIP': 'None',
-      'publishNotReadyAddresses': True,
-      'selector': {'batch.kubernetes.io/job-name': name},
-    },
-  }
-  return [service, result]
+def _yaml(indent: int, **fields: Any) -> str:
+  """Returns the fields that are not empty, one in a line; JSON is YAML."""
+  return '\n'.join(
+    f'{" " * indent}{key}: {json.dumps(value, ensure_ascii=False)}'
+    for key, value in fields.items()
+    if value
+  )
 
 
-def _pods(
-  options: argparse.Namespace, run: job.Run, first_host: str
-) -> _Manifest:
-  """The part of a Job that does not depend on who restarts it.
-
-  Args:
-    options: of this launcher.
-    run: what each pod runs a process of.
-    first_host: where the others find the first pod.
-  """
-  hosts = _hosts(options)
-  command = [
-    # Kubernetes replaces $(NAME), and reads $$ as $.
-    word.replace('$', '$$')
-    for word in run.command('python')
-  ] + _place(options, first_host)
-  container = {
-    'name': 'trainer',
-    'image': options.image,
-    'command': command,
-    'workingDir': _VOLUME,
-    'volumeMounts': [{'name': 'claim', 'mountPath': _VOLUME}],
-  }
-  volumes = [
-    {'name': 'claim', 'persistentVolumeClaim': {'claimName': options.claim}}
-  ]
-  if options.tpu:
-    # TPUs are devices, which may be root's; an image for them needs no other.
-    container['securityContext'] = {'runAsUser': 0}
-  elif options.gpus:
-    # NCCL passes data through it; the usual 64 MiB are too few.
-    container['volumeMounts'].append({'name': 'shm', 'mountPath': '/dev/shm'})
+def _volumes(
+  options: argparse.Namespace,
+) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+  """Returns the volumes of a pod and where they are mounted."""
+  claim = {'claimName': options.claim}
+  volumes: list[dict[str, Any]]
+  volumes = [{'name': 'claim', 'persistentVolumeClaim': claim}]
+  mounts = [{'name': 'claim', 'mountPath': _VOLUME}]
+  if options.gpus:
+    # NCCL needs more shared memory than the default of 64 MiB.
     volumes.append({'name': 'shm', 'emptyDir': {'medium': 'Memory'}})
-  else:
-    settings = (setting.partition('=') for setting in job.large_pages())
-    container['env'] = [
-      {'name': name, 'value': value} for name, _, value in settings
-    ]
-  if limits := _limits(options):
-    container['resources'] = {'limits': limits}
-  pod = {
-    'restartPolicy': 'Never',
-    'terminationGracePeriodSeconds': options.grace,
-    # Pods learn from their command which they are, and ask the cluster for
-    # nothing.
-    'automountServiceAccountToken': False,
-    'securityContext': {
-      'fsGroup': GROUP,
-      'fsGroupChangePolicy': 'OnRootMismatch',
-    },
-    'containers': [container],
-    'volumes': volumes,
+    mounts.append({'name': 'shm', 'mountPath': '/dev/shm'})
+  return volumes, mounts
+
+
+def _container_resources(options: argparse.Namespace) -> dict[str, Any]:
+  """Returns the fields of the container that depend on its accelerators."""
+  fields: dict[str, Any] = {}
+  limits = {
+    'cpu': options.cpus,
+    'memory': options.memory,
+    'nvidia.com/gpu': options.gpus,
   }
-  if options.service_account:
-    pod['serviceAccountName'] = options.service_account
-  if selector := _node_selector(options):
-    pod['nodeSelector'] = selector
-  if tolerations := _tolerations(options):
-    pod['tolerations'] = tolerations
-  return {
-    'completions': hosts,
-    'parallelism': hosts,
-    'completionMode': 'Indexed',
-    'podFailurePolicy': {
-      'rules': [
-        _on_exit('FailJob', job.DIVERGED, job.CONFIGURATION_ERROR),
-        _on_exit('Ignore', job.PREEMPTED),
-        {
-          'action': 'Ignore',
-          'onPodConditions': [{'type': 'DisruptionTarget', 'status': 'True'}],
-        },
-      ]
-    },
-    'template': {'spec': pod},
-  }
+  if options.tpu:
+    limits['google.com/tpu'] = resources.TPUS[options.tpu].chips
+    # The devices of TPUs may belong to root.
+    fields['securityContext'] = {'runAsUser': 0}
+  elif not options.gpus:
+    name, _, value = job.large_pages().partition('=')
+    fields['env'] = [{'name': name, 'value': value}]
+  if limits := {key: str(limit) for key, limit in limits.items() if limit}:
+    fields['resources'] = {'limits': limits}
+  return fields
 
 
-def _place(options: argparse.Namespace, first_host: str) -> list[str]:
-  """The flags that tell a process which of the job it is.
+def _distributed_flags(
+  options: argparse.Namespace, coordinator: str
+) -> list[str]:
+  """Returns the flags that give a process its rank.
 
-  JAX can find out by itself, with rights to read the cluster's API that not
-  everybody may give. On TPUs it needs none.
+  JAX can find it out by itself, but only with access to the cluster's API. On
+  TPUs it needs neither.
   """
   if options.tpu:
     return []
   if _hosts(options) == 1:
     return ['--cluster=none']
   return [
-    f'--coordinator_address={first_host}:{_PORT}',
+    f'--coordinator_address={coordinator}',
     f'--num_processes={_hosts(options)}',
     '--process_id=$(JOB_COMPLETION_INDEX)',
   ]
-
-
-def _on_exit(action: str, *codes: int) -> _Manifest:
-  return {
-    'action': action,
-    'onExitCodes': {
-      'containerName': 'trainer',
-      'operator': 'In',
-      'values': sorted(codes),
-    },
-  }
 
 
 def _hosts(options: argparse.Namespace) -> int:
   if options.tpu:
     return resources.TPUS[options.tpu].hosts
   return options.nodes or 1
-
-
-def _limits(options: argparse.Namespace) -> _Manifest:
-  """Of a pod; Kubernetes also sets as much aside for it."""
-  limits = {}
-  if options.cpus:
-    limits['cpu'] = str(options.cpus)
-  if options.memory:
-    limits['memory'] = options.memory
-  if options.tpu:
-    limits['google.com/tpu'] = str(resources.TPUS[options.tpu].chips)
-  if options.gpus:
-    limits['nvidia.com/gpu'] = str(options.gpus)
-  return limits
 
 
 def _node_selector(options: argparse.Namespace) -> dict[str, str]:
@@ -296,114 +273,87 @@ def _node_selector(options: argparse.Namespace) -> dict[str, str]:
   return selector | dict(options.node_selector)
 
 
-def _tolerations(options: argparse.Namespace) -> list[_Manifest]:
-  """Such nodes usually refuse pods that do not say that they mean them."""
-  keys = {
+def _tolerations(options: argparse.Namespace) -> list[dict[str, str]]:
+  """Returns tolerations of the taints that such nodes usually have."""
+  taints = {
     'google.com/tpu': options.tpu,
     'nvidia.com/gpu': options.gpus,
     'cloud.google.com/gke-spot': options.spot,
   }
   return [
     {'key': key, 'operator': 'Exists', 'effect': 'NoSchedule'}
-    for key, asked in keys.items()
-    if asked
+    for key, requested in taints.items()
+    if requested
   ]
 
 
 def _name(options: argparse.Namespace, run: job.Run) -> str:
-  """Of the run's objects: letters, digits and dashes, and not too many."""
+  """Returns a valid name for the run, with a digest if it was changed."""
   base = options.name or '_'.join(
-    part
-    for part in (options.experiment, options.preset or options.sweep)
-    if part
+    filter(None, (options.experiment, options.preset or options.sweep))
   )
   full = f'{base}_{run.name}' if run.name else base
   name = re.sub('[^a-z0-9]+', '-', full.lower()).strip('-')
-  if name == full.replace('_', '-') and len(name) <= _MOST_LETTERS:
+  if name == full.replace('_', '-') and len(name) <= _MAX_NAME:
     return name
   digest = hashlib.sha256(full.encode()).hexdigest()[:8]
-  return f'{name[: _MOST_LETTERS - 9].rstrip("-")}-{digest}'
-
-
-def _yaml(value: Any) -> list[str]:
-  """The lines of a value; scalars are JSON, which is YAML too."""
-  if isinstance(value, dict):
-    lines = []
-    for key, item in value.items():
-      below = _yaml(item)
-      if isinstance(item, dict | list):
-        lines += [f'{key}:', *(f'  {line}' for line in below)]
-      else:
-        lines.append(f'{key}: {below[0]}')
-    return lines
-  if isinstance(value, list):
-    lines = []
-    for item in value:
-      first, *rest = _yaml(item)
-      lines += [f'- {first}', *(f'  {line}' for line in rest)]
-    return lines
-  return [json.dumps(value, ensure_ascii=False)]
+  return f'{name[: _MAX_NAME - 9].rstrip("-")}-{digest}'
 
 
 def _check(options: argparse.Namespace) -> None:
-  if options.tpu:
-    if options.tpu not in resources.TPUS:
-      job.fail(
-        f'there is no TPU {options.tpu!r}; there are: '
-        f'{", ".join(resources.TPUS)}'
-      )
-    if options.gpus or options.gpu_type or options.nodes:
-      job.fail(
-        f'--tpu={options.tpu} says how many hosts there are and what they '
-        'have; leave out --nodes, --gpus and --gpu_type'
-      )
+  if options.tpu and (options.gpus or options.gpu_type or options.nodes):
+    job.fail(
+      f'--tpu={options.tpu} sets the number of hosts and their chips; remove '
+      '--nodes, --gpus and --gpu_type'
+    )
   if options.gpu_type and not options.gpus:
-    job.fail(f'--gpu_type={options.gpu_type} needs --gpus, those of a pod')
+    job.fail(
+      f'--gpu_type={options.gpu_type} needs --gpus, the number for each pod'
+    )
   workdir = pathlib.PurePosixPath(_VOLUME, options.workdir or '')
   if not workdir.is_relative_to(_VOLUME) or '..' in workdir.parts:
     job.fail(
-      f'--workdir={options.workdir} is lost with its pod; give one below '
-      f'{_VOLUME}, where the claim is, or a relative one'
+      f'--workdir={options.workdir} would be lost with its pod; use a path '
+      f'below {_VOLUME}, where the claim is mounted, or a relative path'
     )
 
 
-def _parser() -> argparse.ArgumentParser:
-  parser = job.parser('kubernetes', __doc__ or '')
-  parser.add_argument(
-    '--image', required=True, help='as docker push was given it'
+def _parser() -> job.Parser:
+  parser = job.Parser('kubernetes', __doc__)
+  label = _matching(
+    '[a-z]([a-z0-9-]{0,61}[a-z0-9])?',
+    'at most 63 lowercase letters, digits and dashes, with a letter first',
   )
+  parser.add_argument('--image', required=True, help='image to run')
   parser.add_argument(
     '--claim',
-    type=_label('claim'),
+    type=label,
     required=True,
-    help='PersistentVolumeClaim that relative workdirs are on; '
-    'ReadWriteMany for several pods',
-  )
-  parser.add_argument('--tpu', metavar='TYPE', help='a slice, such as v5e-256')
-  parser.add_argument(
-    '--nodes',
-    type=job.number('nodes', 1),
-    help='pods of a run without --tpu (default: 1)',
+    help='PersistentVolumeClaim of the workdirs; ReadWriteMany for several '
+    'pods',
   )
   parser.add_argument(
-    '--gpus', type=job.number('gpus', 1), help='of each pod (default: none)'
+    '--tpu',
+    choices=resources.TPUS,
+    metavar='TYPE',
+    help=f'TPU slice, one of {", ".join(resources.TPUS)}',
   )
+  parser.add_integer('--nodes', 'pods of a run without --tpu (default: 1)')
+  parser.add_integer('--gpus', 'GPUs of each pod (default: none)')
   parser.add_argument(
-    '--gpu_type', help="GKE's name, such as nvidia-h100-80gb (default: any)"
+    '--gpu_type',
+    help="GKE's name of the GPU, such as nvidia-h100-80gb (default: any)",
   )
-  parser.add_argument(
-    '--cpus', type=job.number('cpus', 1), help='cores of each pod'
-  )
+  parser.add_integer('--cpus', 'cores of each pod')
   parser.add_argument(
     '--memory',
-    type=_matching('memory', r'[1-9]\d*[KMGT]i', 'a size such as 64Gi'),
-    help='of each pod, such as 64Gi',
+    type=_matching(r'[1-9]\d*[KMGT]i', 'a size such as 64Gi'),
+    help='memory of each pod, such as 64Gi',
   )
   parser.add_argument(
     '--spot',
     action='store_true',
-    help="on GKE's spot nodes, which give 15 s for saving unless set up "
-    'otherwise',
+    help="run on GKE's spot nodes, which by default leave 15 s for saving",
   )
   parser.add_argument(
     '--node_selector',
@@ -411,62 +361,50 @@ def _parser() -> argparse.ArgumentParser:
     action='append',
     default=[],
     metavar='LABEL=VALUE',
-    help='of the nodes to run on; may be given several times',
+    help='label of the nodes to run on; repeatable',
   )
   parser.add_argument(
     '--kind',
     choices=('jobset', 'job'),
     default='jobset',
-    help='job: for a cluster without JobSets (default: jobset)',
+    help='job: for a cluster without JobSet (default: jobset)',
   )
-  parser.add_argument('--namespace', type=_label('namespace'))
+  parser.add_argument('--namespace', type=label, help="default: kubectl's")
   parser.add_argument(
     '--name',
-    type=_label('name'),
-    help='of the JobSet, in front of the run for a sweep (default: the '
-    'experiment and its preset or sweep)',
+    type=label,
+    help="name of the run, or prefix of a sweep's runs (default: experiment "
+    'and preset or sweep)',
   )
   parser.add_argument(
     '--service_account',
-    type=_label('service_account'),
-    help='what the pods act as, to write to a bucket for example; must be '
-    "there (default: the namespace's)",
+    type=label,
+    help='existing service account of the pods, for example to write to a '
+    "bucket (default: the namespace's)",
   )
-  parser.add_argument(
-    '--queue', type=_label('queue'), help='LocalQueue of Kueue'
-  )
-  parser.add_argument(
+  parser.add_argument('--queue', type=label, help='LocalQueue of Kueue')
+  parser.add_integer(
     '--grace',
-    type=job.number('grace', 1),
+    'seconds for saving before a pod is killed (default: 120)',
     default=120,
-    help='seconds for saving when a pod has to go (default: 120)',
   )
   return parser
 
 
-def _label(flag: str) -> Callable[[str], str]:
-  return _matching(
-    flag,
-    '[a-z]([a-z0-9-]{0,61}[a-z0-9])?',
-    'small letters, digits and dashes, a letter first, 63 at most',
-  )
+def _matching(pattern: str, expected: str) -> Callable[[str], str]:
+  """Returns the type of a flag whose text matches `pattern`."""
 
-
-def _matching(flag: str, pattern: str, what: str) -> Callable[[str], str]:
-  """The type of a flag whose text matches `pattern`."""
-
-  def parse(text: str) -> str:
+  def convert(text: str) -> str:
     if not re.fullmatch(pattern, text):
-      job.fail(f'--{flag} takes {what}; got {text!r}')
+      raise argparse.ArgumentTypeError(f'expected {expected}, got {text!r}')
     return text
 
-  return parse
+  return convert
 
 
 def _node_label(text: str) -> tuple[str, str]:
-  key, equals, value = text.partition('=')
-  if not equals or not re.fullmatch('[A-Za-z0-9][A-Za-z0-9./_-]*', key):
-    job.fail(f'--node_selector takes LABEL=VALUE; got {text!r}')
+  _matching('[A-Za-z0-9][A-Za-z0-9./_-]*=.*', 'LABEL=VALUE')(text)
+  key, _, value = text.partition('=')
   return key, value
 
 

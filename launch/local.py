@@ -1,20 +1,19 @@
-"""Runs an experiment, or a sweep, on this machine.
+"""Runs an experiment or a sweep on this machine.
 
   python -m launch.local nth_farthest --preset=quick --processes=2
   python -m launch.local nth_farthest --sweep=quick_seeds --parallel=2
 
-Each process gets its share of the cores, and of the GPUs where there are any.
-What ends preempted is started again, and goes on from its checkpoint; what
-crashes too, --max_restarts times. Ctrl-C or SIGTERM stops everything with a
-checkpoint, and the same command goes on from there. When all runs of a sweep
-are done, the experiment's analysis draws them together. The exit code is that
-of the run, of the first that failed in a sweep; see the trainer's --help.
+Each process gets an equal share of the CPU cores and GPUs. A preempted run is
+restarted from its checkpoint, a crashed one at most --max_restarts times.
+Ctrl-C or SIGTERM saves a checkpoint and stops; the same command then resumes.
+After all runs of a sweep are done, the experiment's analysis runs on them. The
+exit code is the trainer's; for a sweep, that of the first run that failed.
 """
 
-import argparse
 from collections.abc import Sequence
 import itertools
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -30,42 +29,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
   python = str(job.ROOT / '.venv/bin/python')
   gpus, cores = _gpus(), _cores()
   slots = min(options.parallel, len(runs))
-  shares = slots * options.processes
-  _check_divides(len(gpus), shares)
+  _check_divisible(len(gpus), slots * options.processes)
 
   def commands(run: job.Run, slot: int) -> list[list[str]]:
+    shares = slots * options.processes
     port = options.port or _free_port()
     result = []
     for rank in range(options.processes):
       share = slot * options.processes + rank
-      place = []
+      distributed = []
       if options.processes > 1:
-        place = [
+        distributed = [
           f'--coordinator_address=localhost:{port}',
           f'--num_processes={options.processes}',
           f'--process_id={rank}',
         ]
       result.append(
-        _bound_to(_share(gpus, share, shares), _share(cores, share, shares))
-        + run.command(python, *place)
+        _prefix(_share(gpus, share, shares), _share(cores, share, shares))
+        + run.command(python, *distributed)
       )
     return result
 
   analysis = [
-      *_bound_to(gpus, cores), python, '-P', '-m',
+      *_prefix(gpus, cores), python, '-P', '-m',
       f'experiments.{options.experiment}.analysis',
       *(run.workdir for run in runs),
   ]  # fmt: skip
   if options.dry_run:
     for index, run in enumerate(runs):
       for command in commands(run, index % slots):
-        print(job.shell(command))
+        print(shlex.join(command))
     if options.sweep:
-      print(job.shell(analysis))
+      print(shlex.join(analysis))
     return job.DONE
-  set_up = subprocess.run([job.ROOT / 'launch/setup.sh'], check=False)
-  if set_up.returncode:
-    return set_up.returncode
+  setup = subprocess.run([job.ROOT / 'launch/setup.sh'], check=False)
+  if setup.returncode:
+    return setup.returncode
   supervisor = processes.Supervisor(
     [
       processes.Task(run.name, lambda slot, run=run: commands(run, slot))
@@ -76,80 +75,67 @@ def main(arguments: Sequence[str] | None = None) -> int:
     grace=options.grace,
   )
   codes = supervisor.run()
-  failed = [code for code in codes.values() if code != job.DONE]
   if options.sweep:
-    for name, code in codes.items():
-      job.say(f'{name}: {processes.describe(code)}')
-    if not failed:
+    processes.log_codes(codes)
+    if not any(codes.values()):
       return subprocess.run(analysis, check=False).returncode
-  return failed[0] if failed else job.DONE
+  return next(filter(None, codes.values()), job.DONE)
 
 
-def _parser() -> argparse.ArgumentParser:
-  parser = job.parser('local', __doc__ or '')
-  parser.add_argument(
+def _parser() -> job.Parser:
+  parser = job.Parser('local', __doc__)
+  parser.add_integer(
     '--processes',
-    type=job.number('processes', 1),
+    'processes of each run (default: 1, which uses all GPUs or cores)',
     default=1,
-    help='of each run (default: 1, which uses all GPUs or cores)',
   )
-  parser.add_argument(
-    '--parallel',
-    type=job.number('parallel', 1),
-    default=1,
-    help='runs of a sweep side by side (default: 1)',
+  parser.add_integer(
+    '--parallel', 'runs of a sweep at the same time (default: 1)', default=1
   )
-  parser.add_argument(
-    '--grace',
-    type=float,
-    default=30.0,
-    help='seconds for the other processes when one has failed (default: 30)',
-  )
-  parser.add_argument(
+  parser.add_grace(30.0)
+  parser.add_integer(
     '--port',
-    type=job.number('port', 1),
-    default=None,
-    help='of the first process, in a job of several (default: a free one)',
+    'port of process 0, for --processes of 2 or more (default: a free port)',
   )
   return parser
 
 
-def _check_divides(num_gpus: int, shares: int) -> None:
-  if num_gpus % shares and num_gpus:
+def _check_divisible(num_gpus: int, num_processes: int) -> None:
+  if num_gpus % num_processes:
     job.fail(
-      f'{num_gpus} GPUs do not divide over {shares} processes (--parallel x '
-      '--processes); choose a divisor, or hide GPUs with CUDA_VISIBLE_DEVICES'
+      f'{num_gpus} GPUs cannot be divided among {num_processes} processes '
+      '(--parallel x --processes); choose a divisor of the number of GPUs or '
+      'hide some of them with CUDA_VISIBLE_DEVICES'
     )
 
 
-def _bound_to(gpus: Sequence[str], cores: Sequence[str]) -> list[str]:
-  """The beginning of a command that sees only these."""
-  environment = [f'PYTHONPATH={_import_path()}', *job.large_pages()]
+def _prefix(gpus: Sequence[str], cores: Sequence[str]) -> list[str]:
+  """Returns the start of a command that uses only these GPUs and cores."""
+  inherited = os.environ.get('PYTHONPATH')
+  path = f'{job.ROOT}:{inherited}' if inherited else job.ROOT
+  prefix = ['env', f'PYTHONPATH={path}', job.large_pages()]
   if gpus:
-    environment.append(f'CUDA_VISIBLE_DEVICES={",".join(gpus)}')
-  bound = ['env', *environment]
+    prefix.append(f'CUDA_VISIBLE_DEVICES={",".join(gpus)}')
   if cores and shutil.which('taskset'):
-    bound += ['taskset', '--cpu-list', ','.join(cores)]
-  return bound
+    prefix += ['taskset', '--cpu-list', ','.join(cores)]
+  return prefix
 
 
-def _share(things: Sequence[str], index: int, count: int) -> Sequence[str]:
-  """The index-th of `count` shares; the same thing twice if there are few."""
-  if not things:
-    return ()
-  if len(things) < count:
-    return (things[index % len(things)],)
-  first, last = (i * len(things) // count for i in (index, index + 1))
-  return things[first:last]
+def _share(items: Sequence[str], index: int, count: int) -> Sequence[str]:
+  """Returns one of `count` shares; shares overlap if there are few items."""
+  if items and len(items) < count:
+    return (items[index % len(items)],)
+  first, last = (i * len(items) // count for i in (index, index + 1))
+  return items[first:last]
 
 
 def _gpus() -> list[str]:
-  """What CUDA_VISIBLE_DEVICES allows, else all that the driver shows."""
+  """Returns the GPUs in CUDA_VISIBLE_DEVICES, else those of nvidia-smi."""
   if 'cpu' in os.environ.get('JAX_PLATFORMS', ''):
     return []
   visible = os.environ.get('CUDA_VISIBLE_DEVICES')
   if visible is not None:
-    # As CUDA does: what follows a name that is none, such as -1, is not seen.
+    # CUDA ignores everything after an invalid name such as -1.
     return list(
       itertools.takewhile(
         lambda name: name and not name.startswith('-'), visible.split(',')
@@ -167,22 +153,17 @@ def _gpus() -> list[str]:
 
 
 def _cores() -> list[str]:
-  """Those that this process may use; [] where they cannot be chosen."""
+  """Returns the cores of this process; [] if the system cannot bind them."""
   if not hasattr(os, 'sched_getaffinity'):  # macOS.
     return []
   return [str(core) for core in sorted(os.sched_getaffinity(0))]
 
 
 def _free_port() -> int:
-  """One that was free a moment ago; if it is not any more, the job crashes."""
+  """Returns an unused port; if another program takes it, the run crashes."""
   with socket.socket() as probe:
     probe.bind(('localhost', 0))
     return probe.getsockname()[1]
-
-
-def _import_path() -> str:
-  there = os.environ.get('PYTHONPATH')
-  return f'{job.ROOT}:{there}' if there else str(job.ROOT)
 
 
 if __name__ == '__main__':

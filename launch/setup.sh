@@ -1,31 +1,31 @@
 #!/usr/bin/env bash
-# Makes the virtual environment that everything in launch/ runs in.
+# Makes the virtual environment of the project.
 #
 #   launch/setup.sh [--dry-run] [VENV]      VENV: .venv in the checkout
 #
-# The first time: newest Python on PATH, packages at the versions that
-# launch/requirements.txt pins, then this project in place. Later it returns at
-# once, unless that file or setup.cfg has changed. May be interrupted at any
-# moment and started twice at once. Settings, from the environment:
+# The first time it uses the newest Python on PATH, installs the packages that
+# launch/requirements.txt pins and then this project in editable mode. Later it
+# does nothing unless that file or setup.cfg has changed. It may be interrupted
+# at any time and run several times at once. Environment variables:
 #
-#   PYTHON=...         the Python to make VENV with; 3.11 or later
-#   ACCELERATOR=...    cpu, cuda12, cuda13 or tpu, instead of what is found here
+#   PYTHON=PATH        Python to make VENV with; 3.11 or later
+#   ACCELERATOR=NAME   cpu, cuda12, cuda13 or tpu, instead of detecting it
 #
-# --dry-run prints the commands that would install. Exits with 77 when the
-# machine or the settings are not right, with pip's code when pip fails.
+# --dry-run prints the commands of the installation. Exits with 77 if a setting
+# or the machine is unsuitable, and with pip's code if pip fails.
 
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 lock=$root/launch/requirements.txt
-extras=analysis,data,test  # what experiments and tests need
+extras=analysis,data,test  # needed by experiments and tests
 dry_run=
 if [ "${1:-}" = --dry-run ]; then
   dry_run=yes
   shift
 fi
 venv=${1:-$root/.venv}
-state=$venv/rmc_jax-setup  # "unfinished", or what is installed, as in `wanted`
+state=$venv/rmc_jax-setup  # "unfinished", or the output of `wanted`
 
 main() {
   check_settings
@@ -34,48 +34,48 @@ main() {
     install
     return
   fi
-  hold_lock
-  if is_complete; then return; fi  # another process was quicker
+  acquire_lock
+  if is_complete; then return; fi  # another process was faster
   make_venv
   install
   wanted >"$state"
-  say "ready: $venv"
+  log "$venv is ready"
 }
 
 check_settings() {
   local version='import sys; print(sys.version_info[:2])'
   case ${ACCELERATOR:-cpu} in
     cpu | cuda12 | cuda13 | tpu) ;;
-    *) fail "ACCELERATOR=$ACCELERATOR is none of cpu, cuda12, cuda13, tpu" ;;
+    *) fail "ACCELERATOR=$ACCELERATOR must be cpu, cuda12, cuda13 or tpu" ;;
   esac
   if [ -z "${PYTHON:-}" ]; then return; fi
   if ! "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
     2>/dev/null; then
-    fail "PYTHON=$PYTHON does not run or is older than Python 3.11"
+    fail "PYTHON=$PYTHON must run and be Python 3.11 or later"
   fi
   if [ -x "$venv/bin/python" ] &&
     [ "$("$PYTHON" -c "$version")" != \
       "$("$venv/bin/python" -c "$version")" ]; then
-    fail "$venv was made with another Python than PYTHON=$PYTHON;" \
-      'to change over, remove it first'
+    fail "PYTHON=$PYTHON is another version than the Python of $venv;" \
+      'remove the folder to change the version'
   fi
 }
 
-# Any accelerator will do that was chosen before, unless one is asked for now.
+# Accepts the accelerator chosen earlier unless ACCELERATOR is set.
 is_complete() {
   [ -x "$venv/bin/python" ] && [ -f "$state" ] &&
     [ "$(cat "$state")" = "$(wanted "$(sed -n 2p "$state")")" ]
 }
 
-# Two lines: a checksum of all that decides what is installed; the accelerator.
+# Prints a checksum of everything that determines the packages, then the
+# accelerator.
 wanted() {
   (echo "$root $extras" && cat "$lock" "$root/setup.cfg") | cksum
   echo "${ACCELERATOR:-${1:-$(accelerator)}}"
 }
 
-# One set-up at a time for each environment. The kernel frees the lock when this
-# process ends, however it ends, so nothing is left behind to be cleared.
-hold_lock() {
+# The kernel releases the lock when this process ends, so no stale lock remains.
+acquire_lock() {
   local python
   python=$(base_python)
   exec 9>"$venv.lock"
@@ -86,33 +86,33 @@ import sys
 try:
   fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)
 except BlockingIOError:
-  print('setup: waiting for another set-up to end', file=sys.stderr)
+  print('setup: waiting for another setup', file=sys.stderr)
   fcntl.flock(9, fcntl.LOCK_EX)
 PYTHON
 }
 
-# Leaves a VENV that runs, marked unfinished. One made by hand is not marked, so
-# it is never removed.
+# Makes a working VENV, marked unfinished. One that the user made is not marked,
+# so it is never removed.
 make_venv() {
   local python
   if [ -e "$venv" ] && ! [ -e "$venv/pyvenv.cfg" ] && ! [ -e "$state" ]; then
-    fail "$venv is there and is no virtual environment"
+    fail "$venv exists and is not a virtual environment"
   fi
-  # pip trusts what an interrupted pip left, so such a start begins again.
+  # pip does not detect the remains of an interrupted pip, so start over.
   if [ "$(cat "$state" 2>/dev/null)" = unfinished ]; then
-    say "an earlier set-up did not end: making $venv again"
+    log "the last setup was interrupted: remaking $venv"
     rm -rf "$venv"
   elif [ -e "$venv" ] && ! "$venv/bin/python" -c '' 2>/dev/null; then
-    say "the Python of $venv does not run any more: making it again"
+    log "the Python of $venv does not run: remaking $venv"
     rm -rf "$venv"
   fi
   if [ -e "$venv" ]; then
-    say "bringing $venv up to date"
+    log "updating $venv"
     if [ -e "$state" ]; then echo unfinished >"$state"; fi
     return
   fi
   python=$(base_python)
-  say "making $venv with $("$python" -V) ($python)"
+  log "making $venv with $("$python" -V) ($python)"
   mkdir -p "$venv"
   echo unfinished >"$state"
   "$python" -m venv "$venv"
@@ -122,9 +122,8 @@ base_python() {
   if [ -n "${PYTHON:-}" ]; then
     echo "$PYTHON"
   elif ! "$root/launch/find_python.sh" 3.11 3.14; then
-    fail 'found no Python 3.11 to 3.14 that runs and can make virtual' \
-      'environments (on Debian and Ubuntu: apt install python3-venv);' \
-      'install one or name it with PYTHON=/path/to/python'
+    fail 'found no working Python 3.11 to 3.14 with venv; install one (on' \
+      'Debian and Ubuntu: apt install python3-venv) or set PYTHON=PATH'
   fi
 }
 
@@ -132,8 +131,8 @@ install() {
   local chosen all=$extras
   chosen=${ACCELERATOR:-$(accelerator)}
   [ "$chosen" = cpu ] || all=$all,$chosen
-  say "installing the pinned packages for $chosen (first time: a few minutes)"
-  # The pinned setuptools, so that building the project downloads nothing else.
+  log "installing the pinned packages for $chosen (first time: a few minutes)"
+  # The pinned setuptools builds the project, without build isolation.
   pip_install setuptools
   pip_install --no-build-isolation --editable "${root}[$all]"
 }
@@ -143,7 +142,7 @@ pip_install() {
     --disable-pip-version-check --no-input --constraint "$lock" "$@" >&2
 }
 
-# Which of JAX's builds this machine can use.
+# Prints the build of JAX for this machine.
 accelerator() {
   local gpus
   if has_tpu; then
@@ -164,7 +163,7 @@ accelerator() {
 has_tpu() {
   local device
   for device in /sys/bus/pci/devices/*; do
-    # Google's number, on its network cards too; then the TPUs, v2 to v7.
+    # Google also makes network cards; the devices below are TPU v2 to v7.
     [ "$(cat "$device/vendor" 2>/dev/null)" = 0x1ae0 ] || continue
     case $(cat "$device/device") in
       0x0027 | 0x0056 | 0x005e | 0x0062 | 0x0063 | 0x006f | 0x0076) return 0 ;;
@@ -173,12 +172,12 @@ has_tpu() {
   return 1
 }
 
-say() {
+log() {
   echo "setup: $*" >&2
 }
 
 fail() {
-  say "$*"
+  log "$*"
   exit 77
 }
 

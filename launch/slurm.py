@@ -1,18 +1,19 @@
-"""Submits an experiment, or a sweep as a job array, to Slurm.
+"""Submits an experiment to Slurm; a sweep becomes a job array.
 
   python -m launch.slurm nth_farthest --preset=paper --nodes=2 --gpus_per_node=8
   python -m launch.slurm nth_farthest --sweep=paper_grid --gpus_per_node=1
 
-The job is one task for each GPU unless --processes_per_node says otherwise. Its
-script, which --dry_run prints, is what sbatch reads. Before the time limit and
-before a preemption all tasks save and leave; the job is queued again and goes
-on from there. After a crash it is too, --max_restarts times.
+The job has one task for each GPU unless --processes_per_node is given. Before
+the time limit and before a preemption all tasks save a checkpoint and exit; the
+job is requeued and resumes. After a crash it is requeued at most --max_restarts
+times. --dry_run prints the script that sbatch reads.
 """
 
 import argparse
 from collections.abc import Sequence
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -30,16 +31,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(text, end='')
     return job.DONE
   if not shutil.which('sbatch'):
-    job.fail('there is no sbatch here; run this where jobs are submitted')
-  # Nodes may have what the machine that submits has not.
+    job.fail('sbatch was not found; run this on a host that submits jobs')
+  # The submitting host may lack the GPUs that the nodes have.
   environment = dict(os.environ)
   if options.gpus_per_node:
     environment.setdefault('ACCELERATOR', 'cuda12')
-  set_up = subprocess.run(
+  setup = subprocess.run(
     [job.ROOT / 'launch/setup.sh'], env=environment, check=False
   )
-  if set_up.returncode:
-    return set_up.returncode
+  if setup.returncode:
+    return setup.returncode
   pathlib.Path(_LOGS).mkdir(parents=True, exist_ok=True)
   return subprocess.run(
     ['sbatch'], input=text, text=True, check=False
@@ -49,51 +50,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def script(
   options: argparse.Namespace, runs: Sequence[job.Run], folder: pathlib.Path
 ) -> str:
-  """What sbatch reads: one job, or one array with a task for each run.
+  """Returns the script of one job, or of an array with one task for each run.
 
   Args:
     options: of this launcher.
-    runs: each becomes the same script with another command.
-    folder: where it is submitted from; relative workdirs are below it.
+    runs: each becomes one branch of the script.
+    folder: working folder of the job; relative workdirs are below it.
   """
   python = str(job.ROOT / '.venv/bin/python')
-  lines = ['#!/usr/bin/env bash', *_directives(options, runs, folder)]
-  lines += [
-    '',
-    'set -u',
-    f'cd {job.shell([str(folder)])} || exit {job.CONFIGURATION_ERROR}',
-    f'export PYTHONPATH={job.shell([str(job.ROOT)])}',
-    *(f'export {job.shell([words])}' for words in job.large_pages()),
+  cases = [
+    f'  {index})\n    run=({shlex.join(run.command(python))})\n    ;;'
+    for index, run in enumerate(runs)
   ]
+  exports = [f'PYTHONPATH={job.ROOT}', job.large_pages()]
   if options.cpus_per_task:
-    # srun does not take it from the job.
-    lines.append(f'export SRUN_CPUS_PER_TASK={options.cpus_per_task}')
-  lines += [
-    '',
-    'case ${SLURM_ARRAY_TASK_ID:-0} in',
-  ]
-  for index, run in enumerate(runs):
-    command = job.shell(run.command(python))
-    lines += [f'  {index})', f'    run=({command})', '    ;;']
-  body = _BODY.format(
+    # srun does not inherit it from the job.
+    exports.append(f'SRUN_CPUS_PER_TASK={options.cpus_per_task}')
+  return _SCRIPT.format(
+    directives='\n'.join(_directives(options, runs, folder)),
+    folder=shlex.quote(str(folder)),
+    exports='\n'.join(f'export {shlex.quote(export)}' for export in exports),
+    cases='\n'.join(cases),
     max_restarts=options.max_restarts,
     logs=_LOGS,
     preempted=job.PREEMPTED,
-    over=f'{job.DONE} | {job.DIVERGED} | {job.CONFIGURATION_ERROR}',
+    configuration_error=job.CONFIGURATION_ERROR,
+    final=' | '.join(map(str, job.FINAL)),
   )
-  lines += ['esac', '', body]
-  return '\n'.join(lines)
 
 
 def _directives(
   options: argparse.Namespace, runs: Sequence[job.Run], folder: pathlib.Path
 ) -> list[str]:
-  tasks = options.processes_per_node or max(1, options.gpus_per_node)
   array = len(runs) > 1
-  asked = {
+  flags = {
     'job-name': options.experiment,
     'nodes': options.nodes,
-    'ntasks-per-node': tasks,
+    'ntasks-per-node': (
+      options.processes_per_node or max(1, options.gpus_per_node)
+    ),
     'cpus-per-task': options.cpus_per_task,
     'gpus-per-node': options.gpus_per_node,
     'time': options.time,
@@ -101,22 +96,33 @@ def _directives(
     'account': options.account,
     'output': folder / _LOGS / ('%x-%A_%a.log' if array else '%x-%j.log'),
     'open-mode': 'append',
-    # To the tasks only: the script must be there to see how they end.
+    # Only to the tasks: the script must outlive them to read their exit code.
     'signal': f'TERM@{options.grace}',
   }
   if array:
-    side_by_side = f'%{options.parallel}' if options.parallel else ''
-    asked['array'] = f'0-{len(runs) - 1}{side_by_side}'
-  words = [f'--{name}={value}' for name, value in asked.items() if value]
+    limit = f'%{options.parallel}' if options.parallel else ''
+    flags['array'] = f'0-{len(runs) - 1}{limit}'
+  words = [f'--{name}={value}' for name, value in flags.items() if value]
   return [f'#SBATCH {word}' for word in [*words, '--requeue', *options.sbatch]]
 
 
-# Where Slurm itself ends the job (scancel, requeue, preemption), it signals the
-# script too, and decides alone whether the job comes back. A task that ends
-# does not end the others, whose codes would then be of a signal: all trainers
-# of a run come to the same end, and who does not has a minute. srun ends with
-# the largest of their codes.
-_BODY = """\
+# If Slurm itself ends the job (scancel, requeue, preemption), it signals the
+# script too and decides alone whether to requeue. --kill-on-bad-exit=0 because
+# a killed task would report a signal instead of its own exit code: all trainers
+# of a run exit for the same reason, and --wait ends those that hang. The exit
+# code of srun is the highest of the tasks'.
+_SCRIPT = """\
+#!/usr/bin/env bash
+{directives}
+
+set -u
+cd {folder} || exit {configuration_error}
+{exports}
+
+case ${{SLURM_ARRAY_TASK_ID:-0}} in
+{cases}
+esac
+
 ended_by_slurm=
 trap 'ended_by_slurm=yes' TERM
 srun --label --kill-on-bad-exit=0 --wait=60 "${{run[@]}}"
@@ -125,16 +131,16 @@ if [ -n "$ended_by_slurm" ]; then exit "$code"; fi
 
 job=$SLURM_JOB_ID
 if [ -n "${{SLURM_ARRAY_JOB_ID:-}}" ]; then
-  # Of the first task of an array the number alone means all of them.
+  # For the first task of an array, SLURM_JOB_ID alone names the whole array.
   job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
 fi
 crashes={logs}/$job.crashes
 case $code in
-  {over})
+  {final})
     rm -f "$crashes"
     exit "$code"
     ;;
-  {preempted}) echo 'preempted: queued again' ;;
+  {preempted}) echo 'preempted; requeued' ;;
   *)
     echo crash >>"$crashes"
     count=$(wc -l <"$crashes")
@@ -142,7 +148,7 @@ case $code in
       rm -f "$crashes"
       exit "$code"
     fi
-    echo "exit code $code: queued again, restart $count of {max_restarts}"
+    echo "exit code $code; requeued, restart $count of {max_restarts}"
     ;;
 esac
 scontrol requeue "$job"
@@ -150,47 +156,38 @@ exit "$code"
 """
 
 
-def _parser() -> argparse.ArgumentParser:
-  parser = job.parser('slurm', __doc__ or '')
-  parser.add_argument(
-    '--nodes', type=job.number('nodes', 1), default=1, help='default: 1'
-  )
-  parser.add_argument(
+def _parser() -> job.Parser:
+  parser = job.Parser('slurm', __doc__)
+  parser.add_integer('--nodes', 'nodes of a run (default: 1)', default=1)
+  parser.add_integer(
     '--gpus_per_node',
-    type=job.number('gpus_per_node', 0),
+    'GPUs of each node (default: 0, which trains on the CPU)',
+    minimum=0,
     default=0,
-    help='default: 0, the CPU',
   )
-  parser.add_argument(
+  parser.add_integer(
     '--processes_per_node',
-    type=job.number('processes_per_node', 1),
-    help='they divide the GPUs of a node (default: one for each GPU, or one)',
+    'processes that share the GPUs of a node (default: one for each GPU)',
   )
-  parser.add_argument(
-    '--cpus_per_task',
-    type=job.number('cpus_per_task', 1),
-    help='cores of a process',
-  )
-  parser.add_argument('--time', help="as sbatch's, such as 1-00:00:00")
-  parser.add_argument('--partition', help="as sbatch's")
-  parser.add_argument('--account', help="as sbatch's")
+  parser.add_integer('--cpus_per_task', 'cores of each process')
+  parser.add_argument('--time', help='time limit, such as 1-00:00:00')
+  parser.add_argument('--partition', help='partition to submit to')
+  parser.add_argument('--account', help='account to charge')
   parser.add_argument(
     '--sbatch',
     action='append',
     default=[],
     metavar='FLAG',
-    help='any other flag of sbatch, as in --sbatch=--constraint=a100',
+    help='any other flag of sbatch, such as --sbatch=--constraint=a100; '
+    'repeatable',
   )
-  parser.add_argument(
-    '--parallel',
-    type=job.number('parallel', 1),
-    help='runs of a sweep side by side at most (default: all)',
+  parser.add_integer(
+    '--parallel', 'runs of a sweep at the same time (default: all)'
   )
-  parser.add_argument(
+  parser.add_integer(
     '--grace',
-    type=job.number('grace', 1),
+    'seconds before the time limit in which to save (default: 120)',
     default=120,
-    help='seconds before the time limit for saving (default: 120)',
   )
   return parser
 

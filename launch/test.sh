@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
-# Checks everything that must hold, setting up first where that is needed.
+# Runs all checks; makes the virtual environment first if needed.
 #
-#   launch/test.sh                    all of it; half an hour on two cores
-#   launch/test.sh PYTEST_ARG...      only pytest, as in: tests/cores -k gate
+#   launch/test.sh                    all checks; half an hour on two cores
+#   launch/test.sh PYTEST_ARG...      only pytest, such as: tests/cores -k gate
 #
-# All of it: format, lint, types, the tests that take seconds (the import contracts are
-# one), then the slow ones; and the quick tests again on the other side of the
-# support matrix (Python 3.11 with its last JAX, or 3.12 and later with the
-# newest) where such a Python is found. SECOND_PYTHON=... names it;
-# SECOND_PYTHON=none leaves it out. The comparison with the authors' own module
-# is launch/parity.sh.
+# The checks are format, lint, types, the quick tests and the slow tests, then
+# the quick tests under a second Python, if one is found: 3.11, which gets JAX
+# 0.10, or 3.12 and later, which get the newest JAX. SECOND_PYTHON=PATH selects
+# it and SECOND_PYTHON=none skips it. launch/parity.sh runs the comparison with
+# the authors' module.
 #
-# Ends with one line a section. Exits with 0 only when all of them passed.
+# Prints one line for each section at the end. Exits with 0 if all passed.
 
 set -euo pipefail
 
@@ -40,7 +39,7 @@ main() {
   exit "$failed"
 }
 
-# Runs the rest of the arguments under the name $1, and keeps its last line.
+# section NAME COMMAND...: adds the last line of the command to the summary.
 section() {
   local name=$1 log result=ok
   shift
@@ -69,7 +68,7 @@ second_python() {
     "$venv/bin/python" -m pytest -q -n 2 -m "not ($slow)"
 }
 
-# Python 3.11 is the last for which JAX 0.10 is the newest.
+# JAX 0.10 is the newest JAX for Python 3.11.
 other_python() {
   local is_311='import sys; sys.exit(sys.version_info[:2] != (3, 11))'
   if .venv/bin/python -c "$is_311"; then

@@ -1,16 +1,17 @@
-"""Every command for a slice of Cloud TPU VMs; runs none."""
+"""Builds the gcloud commands for a slice of Cloud TPU VMs."""
 
 import argparse
+import shlex
 
 from launch import job
 from launch import resources
 
-# A worker that has gone does not say so: the connection has to ask.
-_PATIENCE = ('-oServerAliveInterval=30', '-oConnectTimeout=20')
+# Without these, ssh does not notice that a worker is gone.
+_SSH_OPTIONS = ('-oServerAliveInterval=30', '-oConnectTimeout=20')
 
 
 class Gcloud:
-  """The commands of gcloud, for one slice."""
+  """The gcloud commands for one slice."""
 
   def __init__(self, options: argparse.Namespace):
     tpu = resources.TPUS[options.tpu]
@@ -24,7 +25,7 @@ class Gcloud:
     self._place = [f'--zone={options.zone}', *self._project]
 
   def bucket(self) -> list[str]:
-    """Says True where folders of the bucket are real ones."""
+    """Prints True if the bucket has a hierarchical namespace."""
     return [
         'gcloud', 'storage', 'buckets', 'describe',
         f'gs://{self.options.bucket}', '--raw',
@@ -33,15 +34,15 @@ class Gcloud:
     ]  # fmt: skip
 
   def describe(self) -> list[str]:
-    """The request for the slice, as JSON."""
+    """Prints the request for the slice as JSON."""
     return self._tpus('queued-resources', 'describe', '--format=json')
 
   def describe_node(self) -> list[str]:
-    """The machines of the slice, as JSON."""
+    """Prints the machines of the slice as JSON."""
     return self._tpus('tpu-vm', 'describe', '--format=json')
 
   def create(self) -> list[str]:
-    """Asks for the slice; comes back before there is one."""
+    """Requests the slice without waiting for it."""
     return self._tpus(
         'queued-resources', 'create',
         f'--node-id={self.name}',
@@ -58,22 +59,22 @@ class Gcloud:
     )
 
   def install(self) -> list[str]:
-    """Makes the workers ready, unless a run goes on there."""
+    """Sets up the workers unless a run is active there."""
     mount = self.options.bucket is not None
     return self._ssh(_INSTALL + _INSTALL_GCSFUSE * mount)
 
   def train(self, run: job.Run, attempt: int) -> list[str]:
-    """Starts the trainers if they are not, and follows them to their end."""
+    """Starts the trainers, or finds them, and prints their output."""
     bucket = self.options.bucket
-    mount = _MOUNT.format(bucket=job.shell([bucket])) if bucket else _FOLDER
+    mount = _MOUNT.format(bucket=shlex.join([bucket])) if bucket else _FOLDER
     return self._ssh(
       _TRAIN.format(
         attempt=attempt,
         mount=mount,
         preempted=job.PREEMPTED,
         error=job.CONFIGURATION_ERROR,
-        # Without the name of the Python, which differs by worker.
-        command=job.shell(run.command('')[1:]),
+        # Without the Python, whose path differs by worker.
+        command=shlex.join(run.command('')[1:]),
       )
     )
 
@@ -82,11 +83,11 @@ class Gcloud:
     return self._ssh(_SIGNAL.format(name=name))
 
   def fetch(self) -> list[str]:
-    """Copies the folders of all runs here, from the only worker."""
+    """Copies the workdirs of all runs from the only worker."""
     return self._scp(f'{self.name}:rmc_jax_work/runs', '.', '--recurse')
 
   def delete(self) -> list[str]:
-    """Deletes the request and the machines; comes back when they are gone."""
+    """Deletes the request and the machines, and waits until it is done."""
     return self._tpus('queued-resources', 'delete', '--force')
 
   def _tpus(self, kind: str, verb: str, *flags: str) -> list[str]:
@@ -96,30 +97,29 @@ class Gcloud:
     ]  # fmt: skip
 
   def _ssh(self, script: str) -> list[str]:
-    patience = [f'--ssh-flag={flag}' for flag in _PATIENCE]
+    ssh_options = [f'--ssh-flag={flag}' for flag in _SSH_OPTIONS]
     return self._tpus(
-      'tpu-vm', 'ssh', '--worker=all', *patience, f'--command={script}'
+      'tpu-vm', 'ssh', '--worker=all', *ssh_options, f'--command={script}'
     )
 
   def _scp(self, source: str, target: str, flag: str) -> list[str]:
-    patience = [f'--scp-flag={flag}' for flag in _PATIENCE]
+    ssh_options = [f'--scp-flag={flag}' for flag in _SSH_OPTIONS]
     return [
         'gcloud', 'compute', 'tpus', 'tpu-vm', 'scp', source, target, flag,
-        *self._place, *patience, '--quiet',
+        *self._place, *ssh_options, '--quiet',
     ]  # fmt: skip
 
 
-# What runs on the workers, in their home folder: rmc_jax is the code,
-# rmc_jax_job the state of the run, rmc_jax_work what the trainer sees as the
-# current folder. All of it may be run again at any moment, which gcloud does
-# when a connection breaks.
+# Scripts for the workers. In the home folder, rmc_jax holds the code and
+# rmc_jax_job the state of the run; the trainer runs in rmc_jax_work. gcloud
+# repeats a script after a broken connection, so each may run at any time.
 
-# While a trainer runs it holds the lock.
+# A running trainer holds the lock.
 _INSTALL = """\
 set -eu
 mkdir -p rmc_jax rmc_jax_job rmc_jax_work
 if ! flock --nonblock rmc_jax_job/lock true; then
-  echo 'a run goes on here: its code stays'
+  echo 'a run is active here; keeping its code'
   exit
 fi
 rm -f rmc_jax_job/attempt
@@ -129,7 +129,7 @@ apt() {
   sudo DEBIAN_FRONTEND=noninteractive \\
     apt-get -qq -o DPkg::Lock::Timeout=600 "$@" >/dev/null
 }
-# Images of TPUs come with an older Python.
+# The TPU images have an older Python.
 if ! rmc_jax/launch/find_python.sh 3.11 3.14 >/dev/null; then
   sudo add-apt-repository -y ppa:deadsnakes/ppa >/dev/null
   apt update
@@ -138,7 +138,7 @@ fi
 ACCELERATOR=tpu rmc_jax/launch/setup.sh
 """
 
-# The newest, for its flags.
+# The newest release, for its flags.
 _INSTALL_GCSFUSE = """\
 keys=/usr/share/keyrings/cloud.google.asc
 source=https://packages.cloud.google.com/apt
@@ -149,8 +149,8 @@ apt update
 apt install -y gcsfuse
 """
 
-# Every worker sees at once what another has written (no caches), and what was
-# synced is in the bucket (no streaming). Not with the lock in its hands.
+# Without caches, every worker sees immediately what another wrote; without
+# streaming, synced data is in the bucket. gcsfuse must not inherit the lock.
 _MOUNT = """\
     if ! mountpoint -q "$HOME/rmc_jax_work"; then
       fusermount -uz "$HOME/rmc_jax_work" 2>/dev/null || true
@@ -168,8 +168,9 @@ _FOLDER = """\
     mkdir -p ../rmc_jax_work/runs
 """
 
-# One attempt: started by whoever comes first, followed by all who come. An
-# attempt whose trainer has gone without an exit code ended with its machine.
+# One attempt: the first connection starts the trainer, every connection follows
+# its log. A trainer that left no exit code ended with its machine, so it counts
+# as preempted.
 _TRAIN = """\
 set -eu
 set -- {command}
@@ -178,26 +179,26 @@ ended() {{ echo "rmc_jax: attempt $attempt on $(hostname) ended with $1"; }}
 cd rmc_jax_job
 lines=10
 exec 9>>lock
-if [ "$(cat attempt asked 2>/dev/null)" != "$attempt
+if [ "$(cat attempt flags 2>/dev/null)" != "$attempt
 $*" ]; then
   if flock --nonblock 9; then
 {mount}    rm -f code pid
-    echo "$*" >asked
+    echo "$*" >flags
     echo "$attempt" >attempt
-    : >log  # Here, so that it is there when it is followed.
+    : >log  # Must exist before it is followed.
     lines=+1
     # shellcheck disable=SC2016
     setsid sh -c '
-      trap : TERM  # For the trainer, whose code is still to be written.
+      trap : TERM  # Outlive the trainer to write its exit code.
       sh -c "echo \\$\\$ >pid; cd ../rmc_jax_work; exec \\"\\$@\\"" trainer "$@"
       echo $? >code
     ' wrapper env PYTHONPATH="$HOME/rmc_jax" \\
       "$HOME/rmc_jax/.venv/bin/python" "$@" >>log 2>&1 </dev/null &
     echo $! >wrapper
-  elif [ "$(cat asked)" = "$*" ]; then
-    echo "$attempt" >attempt  # Of a launcher before this one.
+  elif [ "$(cat flags)" = "$*" ]; then
+    echo "$attempt" >attempt  # Started by an earlier launcher.
   else
-    echo "another run goes on here: $(cat asked)"
+    echo "another run is active here: $(cat flags)"
     ended {error}
     exit
   fi

@@ -1,4 +1,4 @@
-"""The machines of a TPU VM slice while there are any, and the runs on them."""
+"""Creates a TPU VM slice, runs experiments on it and deletes it."""
 
 from collections.abc import Sequence
 import contextlib
@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,119 +18,110 @@ from launch import job
 from launch import processes
 from launch import tpu_commands
 
-POLL_SECONDS = 60.0  # Between two looks at the state of the machines.
+POLL_SECONDS = 60.0  # Between two queries of the state of the machines.
 _TICK = 0.2
 _LONGEST_PAUSE = 60.0
-_LAST_WORDS = 5.0
-_MOST_FAILURES = 10  # Of the connection, in a row.
-_ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_DRAIN_SECONDS = 5.0
+_MAX_FAILURES = 10  # Consecutive failures of the connection.
 _GONE = ('SUSPENDING', 'SUSPENDED', 'FAILED', 'DELETING', '')
 _NODE_GONE = ('PREEMPTED', 'TERMINATED', 'STOPPED', 'STOPPING', 'DELETING', '')
 
 
 class _Stopped(Exception):
-  """Somebody asked the launcher to stop."""
+  """The user stopped the launcher."""
 
 
 class _Taken(Exception):
-  """The machines are not there any more."""
+  """The machines are gone."""
 
 
 class _Failed(Exception):
-  """Something that may work the next time; the message says what."""
+  """A step failed that may succeed in another attempt."""
 
 
 class Slice:
-  """The machines while there are any, and the runs on them."""
+  """A slice of TPU VMs and the runs on it."""
 
   def __init__(self, gcloud: tpu_commands.Gcloud):
     self._gcloud = gcloud
     self._signals = 0
-    self._ours = False  # Whether there may be something to delete.
+    self._ours = False  # Whether there may be a slice to delete.
     self._ready = False  # Whether the workers have the code.
     self._was_active = False
 
   def run(self, runs: Sequence[job.Run]) -> dict[str, int]:
-    """The exit code of every run, by name; for the main thread."""
-    former = {number: signal.signal(number, self._asked) for number in _ASKING}
-    # What a signal keeps from running ends as what was preempted.
+    """Returns the exit code of every run; call it from the main thread."""
+    # Runs that a signal keeps from starting count as preempted.
     codes = {run.name: job.PREEMPTED for run in runs}
     results_are_safe = True
-    try:
-      # Once: machines that come later get the same code.
-      _pack(self._gcloud.archive)
-      with contextlib.suppress(_Stopped):
-        for run in runs:
-          codes[run.name] = self._bring_to_its_end(run)
-    finally:
-      results_are_safe = self._clear_away()
-      for number, handler in former.items():
-        signal.signal(number, handler)
+    with processes.handle_signals(self._on_signal):
+      try:
+        # Only once, so that replacement machines get the same code.
+        _pack(self._gcloud.archive)
+        with contextlib.suppress(_Stopped):
+          for run in runs:
+            codes[run.name] = self._complete(run)
+      finally:
+        results_are_safe = self._clean_up()
     if not results_are_safe:
       codes = {name: code or 1 for name, code in codes.items()}
     return codes
 
-  def _bring_to_its_end(self, run: job.Run) -> int:
-    name = f'{run.name} ' if run.name else ''
-    most = self._gcloud.options.max_restarts
-    crashes = attempt = 0
+  def _complete(self, run: job.Run) -> int:
+    task = processes.Task(run.name, lambda slot: [])
+    attempt = 0
     while True:
-      self._raise_if_asked()
+      self._raise_if_stopped()
+      reason = ''
       try:
         self._make_ready()
         attempt += 1
         code = self._train(run, attempt)
-        why = f'{name}ended with {processes.describe(code)}'
       except _Taken as taken:
-        job.say(f'{taken}: asking for new machines')
+        job.log(f'{taken}: requesting new machines')
         if not self._gcloud.options.bucket:
-          job.say('without --bucket the run begins again from its start')
+          job.log('without --bucket the run starts from the beginning')
         if not self._delete():
           self._pause(_LONGEST_PAUSE)
         continue
       except _Failed as failure:
-        code, why = 1, str(failure)
-      over = code in (job.DONE, job.DIVERGED, job.CONFIGURATION_ERROR)
-      if over or self._signals:
-        job.say(why)
+        code, reason = 1, str(failure)
+      delay = task.restart_delay(
+        code,
+        max_restarts=self._gcloud.options.max_restarts,
+        stopping=self._signals > 0,
+        reason=reason,
+      )
+      if delay is None:
         return code
-      if code == job.PREEMPTED:
-        job.say(f'{name}was preempted; starting it again')
-        continue
-      crashes += 1
-      if crashes > most:
-        job.say(f'{why}; not started again after {most} restarts')
-        return code
-      pause = min(2.0 ** (crashes - 1), _LONGEST_PAUSE)
-      job.say(f'{why}; restart {crashes} of {most} in {pause:g} s')
-      self._pause(pause)
+      self._pause(delay)
 
   def _make_ready(self) -> None:
-    """Has machines with the code on them."""
+    """Waits for the machines and installs the code on them."""
     if self._ready:
       return
     self._wait_until_active()
     for command in (self._gcloud.send(), self._gcloud.install()):
       code = self._call(command)
       if code == job.CONFIGURATION_ERROR:
-        job.fail('a worker cannot be set up; the reason is above')
+        job.fail('the setup of a worker failed with the error above')
       if code:
         self._raise_if_taken()
-        raise _Failed(f'making the workers ready ended with {code}')
+        raise _Failed(f'the setup of the workers failed with exit code {code}')
     self._ready = True
 
   def _wait_until_active(self) -> None:
-    told, failures = None, 0
+    logged, failures = None, 0
     while True:
-      self._raise_if_asked()
+      self._raise_if_stopped()
       state = self._state()
       if state == '':
         self._create()
         continue
       if state is None:
         failures += 1
-        if not self._ours or failures >= _MOST_FAILURES:
-          job.fail('gcloud does not say how the slice is; the reason is above')
+        if not self._ours or failures >= _MAX_FAILURES:
+          job.fail('gcloud cannot describe the slice; see the error above')
       else:
         failures = 0
         self._ours = True
@@ -138,48 +130,48 @@ class Slice:
         return
       if state == 'FAILED' and not self._was_active:
         self._delete()
-        raise _Failed(f'the request for {self._gcloud.name} has FAILED')
+        raise _Failed(f'the request for {self._gcloud.name} is FAILED')
       if state in _GONE:
         raise _Taken(f'{self._gcloud.name} is {state}')
-      if state not in (told, None):
-        job.say(f'{self._gcloud.name} is {state}')
-        told = state
+      if state not in (logged, None):
+        job.log(f'{self._gcloud.name} is {state}')
+        logged = state
       self._pause(POLL_SECONDS)
 
   def _create(self) -> None:
-    # Not to be interrupted: what comes of it must be known.
-    code = self._call(self._gcloud.create(), patient=True)
-    self._ours = code == 0 or self._look(self._gcloud.describe()) != {}
+    # Uninterruptible, so that the outcome is known.
+    code = self._call(self._gcloud.create(), interruptible=False)
+    self._ours = code == 0 or self._describe(self._gcloud.describe()) != {}
     if code == 0:
       return
     if self._was_active:
-      raise _Failed('the slice was not granted again; the reason is above')
-    job.fail('the slice was not granted; the reason is above')
+      raise _Failed('the slice was refused this time; see the error above')
+    job.fail('the slice was refused; see the error above')
 
   def _state(self) -> str | None:
-    """Of the request: '' where there is none, None where nobody knows."""
-    shown = self._look(self._gcloud.describe())
-    if not shown:
-      return None if shown is None else ''
-    (spec,) = shown['tpu']['nodeSpec']
-    there = spec['node'].get('acceleratorType')
-    if there != self._gcloud.accelerator_type:
+    """Returns the state of the request; '' if absent, None if unknown."""
+    request = self._describe(self._gcloud.describe())
+    if not request:
+      return None if request is None else ''
+    (spec,) = request['tpu']['nodeSpec']
+    kind = spec['node'].get('acceleratorType')
+    if kind != self._gcloud.accelerator_type:
       job.fail(
-        f'{self._gcloud.name} is there and is {there}, not '
+        f'--name={self._gcloud.name} exists and is {kind}, not '
         f'{self._gcloud.accelerator_type}; choose another --name'
       )
-    return shown['state']['state']
+    return request['state']['state']
 
   def _raise_if_taken(self) -> None:
     state = self._state()
     if state in _GONE:
       raise _Taken(f'{self._gcloud.name} is {state or "gone"}')
-    node = self._look(self._gcloud.describe_node())
+    node = self._describe(self._gcloud.describe_node())
     if node is not None and (state := node.get('state', '')) in _NODE_GONE:
       raise _Taken(f'the machines of {self._gcloud.name} are {state or "gone"}')
 
-  def _look(self, command: Sequence[str]) -> dict | None:
-    """What a describe says: {} of what is not there, None if it fails."""
+  def _describe(self, command: Sequence[str]) -> dict | None:
+    """Returns the output of a describe; {} if absent, None if it fails."""
     with _start(
       command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -192,61 +184,61 @@ class Slice:
     return None
 
   def _train(self, run: job.Run, attempt: int) -> int:
-    """The exit code of all trainers of one attempt together."""
+    """Returns the exit code of one attempt, of all trainers together."""
     grace = self._gcloud.options.grace
     follower = _Follower(self._gcloud.train(run, attempt), attempt)
-    asked = killed = False
-    failures, kill = 0, float('inf')
-    look = time.monotonic() + POLL_SECONDS
+    stopped = killed = False
+    failures, kill_time = 0, float('inf')
+    poll_time = time.monotonic() + POLL_SECONDS
     try:
       while True:
         time.sleep(_TICK)
         connected = follower.is_running()
         if len(follower.codes) == self._gcloud.hosts:
-          return processes.verdict(list(follower.codes.values()))
+          return processes.group_code(list(follower.codes.values()))
         if self._signals > 1:
           raise _Stopped
-        if self._signals and not asked:
-          asked = True
-          job.say('asking the trainers to stop; once more deletes at once')
-          self._call(self._gcloud.signal('TERM'), patient=True)
+        if self._signals and not stopped:
+          stopped = True
+          job.log('stopping the trainers; a second signal deletes the slice')
+          self._call(self._gcloud.signal('TERM'), interruptible=False)
         now = time.monotonic()
         if any(list(follower.codes.values())):
-          kill = min(kill, now + grace)
-        if now > kill:
+          kill_time = min(kill_time, now + grace)
+        if now > kill_time:
           if killed:
             self._delete()
-            raise _Failed(f'not all workers of {self._gcloud.name} answer')
-          job.say(f'killing the others after {grace:g} s')
-          self._call(self._gcloud.signal('KILL'), patient=True)
-          killed, kill = True, time.monotonic() + grace
-        if now > look or not connected:
+            raise _Failed(f'a worker of {self._gcloud.name} does not respond')
+          job.log(f'killing the other processes after {grace:g} s')
+          self._call(self._gcloud.signal('KILL'), interruptible=False)
+          killed, kill_time = True, time.monotonic() + grace
+        if now > poll_time or not connected:
           self._raise_if_taken()
-          look = time.monotonic() + POLL_SECONDS
+          poll_time = time.monotonic() + POLL_SECONDS
         if not connected:
           failures = 0 if follower.lines else failures + 1
-          if failures == _MOST_FAILURES:
+          if failures == _MAX_FAILURES:
             self._delete()
-            raise _Failed(f'nobody answers on {self._gcloud.name}')
-          job.say('the connection broke; the run goes on, connecting again')
+            raise _Failed(f'{self._gcloud.name} does not respond')
+          job.log('the connection broke; the run continues, reconnecting')
           self._pause(min(2.0**failures, _LONGEST_PAUSE))
           follower.connect()
     finally:
-      follower.end()
+      follower.disconnect()
 
-  def _clear_away(self) -> bool:
-    """Leaves nothing that costs money, or says so; whether results are safe."""
+  def _clean_up(self) -> bool:
+    """Deletes the slice unless it is kept; returns whether results are safe."""
     if not self._ours:
       return True
     wanted = self._ready and not self._gcloud.options.bucket
     if wanted and self._signals < 2:
-      if self._call(self._gcloud.fetch(), patient=True):
-        job.say('the results could not be copied from the worker')
-        self._say_what_is_left()
+      if self._call(self._gcloud.fetch(), interruptible=False):
+        job.log('the results could not be copied from the worker')
+        self._log_leftover()
         return False
-      job.say('the results are in the folder runs')
+      job.log('the results are in runs/')
     if self._gcloud.options.keep:
-      self._say_what_is_left()
+      self._log_leftover()
     else:
       self._delete()
     return True
@@ -254,52 +246,51 @@ class Slice:
   def _delete(self) -> bool:
     self._ready = False
     for _ in range(3):
-      if self._call(self._gcloud.delete(), patient=True) == 0:
-        job.say(f'{self._gcloud.name} is deleted')
+      if self._call(self._gcloud.delete(), interruptible=False) == 0:
+        job.log(f'deleted {self._gcloud.name}')
         self._ours = False
         return True
       time.sleep(_TICK)
-    self._say_what_is_left()
+    self._log_leftover()
     return False
 
-  def _say_what_is_left(self) -> None:
-    job.say(
-      f'{self._gcloud.name} may be there still and cost money; to delete it: '
-      f'{job.shell(self._gcloud.delete())}'
+  def _log_leftover(self) -> None:
+    job.log(
+      f'{self._gcloud.name} may still exist and cost money; to delete it: '
+      f'{shlex.join(self._gcloud.delete())}'
     )
 
-  def _call(self, command: Sequence[str], patient: bool = False) -> int:
-    """Runs a command; a signal ends it, unless `patient`."""
+  def _call(self, command: Sequence[str], interruptible: bool = True) -> int:
+    """Returns the exit code of a command; a signal may interrupt it."""
     with _start(command) as process:
       while process.poll() is None:
-        if self._signals and not patient:
-          _end(process)
+        if self._signals and interruptible:
+          _kill(process)
           raise _Stopped
         time.sleep(_TICK)
     return process.returncode
 
   def _pause(self, seconds: float) -> None:
-    """Until then or until a signal comes."""
-    until, signals = time.monotonic() + seconds, self._signals
-    while time.monotonic() < until and self._signals == signals:
+    """Waits; a signal ends the wait."""
+    end, signals = time.monotonic() + seconds, self._signals
+    while time.monotonic() < end and self._signals == signals:
       time.sleep(_TICK)
 
-  def _raise_if_asked(self) -> None:
+  def _raise_if_stopped(self) -> None:
     if self._signals:
       raise _Stopped
 
-  def _asked(self, number: int, frame) -> None:
-    del frame
+  def _on_signal(self, number: int) -> None:
     self._signals += 1
-    job.say(f'{signal.Signals(number).name}: ending')
+    job.log(f'{signal.Signals(number).name}: stopping')
 
 
 class _Follower:
-  """Prints what the trainers print, and takes note of how they end.
+  """Prints the output of the trainers and records their exit codes.
 
   Attributes:
-    codes: exit codes by worker, of those that have ended.
-    lines: how many came over this connection.
+    codes: exit codes of the workers that have ended, by name.
+    lines: number of lines received over this connection.
   """
 
   def __init__(self, command: Sequence[str], attempt: int):
@@ -311,21 +302,21 @@ class _Follower:
     self.connect()
 
   def connect(self) -> None:
-    """Begins, or begins again."""
+    """Connects or reconnects."""
     self.lines = 0
     self._process = _start(self._command, stdout=subprocess.PIPE)
     self._reader = threading.Thread(target=self._read, daemon=True)
     self._reader.start()
 
   def is_running(self) -> bool:
-    """Whether there may be more to come."""
+    """Returns whether the connection is open."""
     return self._reader.is_alive()
 
-  def end(self) -> None:
-    """Disconnects; the trainers go on."""
-    self._reader.join(timeout=_LAST_WORDS)
+  def disconnect(self) -> None:
+    """Disconnects; the trainers continue."""
+    self._reader.join(timeout=_DRAIN_SECONDS)
     if self._process.poll() is None:
-      _end(self._process)
+      _kill(self._process)
     self._reader.join()
 
   def _read(self) -> None:
@@ -342,29 +333,29 @@ class _Follower:
 
 
 def _start(command: Sequence[str], **streams) -> subprocess.Popen:
-  # A session of its own, so that Ctrl-C reaches the launcher alone.
+  # Ctrl-C must reach the launcher only.
   return subprocess.Popen(
     command, stdin=subprocess.DEVNULL, start_new_session=True, **streams
   )
 
 
-def _end(process: subprocess.Popen) -> None:
+def _kill(process: subprocess.Popen) -> None:
   with contextlib.suppress(ProcessLookupError):
     os.killpg(process.pid, signal.SIGKILL)
 
 
 def _pack(archive: str) -> None:
-  """Writes all files of the checkout that git does not ignore."""
+  """Packs all files of the checkout that git does not ignore."""
   listed = subprocess.run(
       ['git', 'ls-files', '-z', '--cached', '--others', '--exclude-standard'],
       cwd=job.ROOT, stdout=subprocess.PIPE, text=True, check=False,
   )  # fmt: skip
   if listed.returncode:
-    job.fail(f'{job.ROOT} is sent to the workers, and is no checkout of git')
+    job.fail(f'{job.ROOT} must be a git checkout, to be sent to the workers')
   path = pathlib.Path(archive)
   path.parent.mkdir(parents=True, exist_ok=True)
   with tarfile.open(path, 'w:gz') as file:
     for name in sorted(set(listed.stdout.split('\0')) - {''}):
-      # git still lists what was removed by hand.
+      # git also lists deleted files that were not staged.
       if os.path.lexists(job.ROOT / name):
         file.add(job.ROOT / name, name, recursive=False)

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Trains an experiment, setting up first where that has not been done.
+# Trains an experiment; makes the virtual environment first if needed.
 #
-#   launch/train.sh                                  Nth Farthest, sized to fit
+#   launch/train.sh                       Nth Farthest, sized for the machine
 #   launch/train.sh nth_farthest --preset=quick_lstm
-#   launch/train.sh EXPERIMENT [FLAG]...             see: EXPERIMENT --help
+#   launch/train.sh EXPERIMENT [FLAG]...  to list the flags: EXPERIMENT --help
 #
 # Exits with the trainer's code: 0 done, 75 preempted and resumable, 76 diverged
-# and 77 configuration error; anything else is a crash.
+# and 77 configuration error; any other code is a crash.
 
 set -euo pipefail
 
@@ -22,7 +22,7 @@ case ${1:-} in
 esac
 
 if ! [ -f "$root/experiments/$experiment/sweep.py" ]; then
-  echo "train.sh: there is no experiment '$experiment'. There are:" >&2
+  echo "train.sh: unknown experiment '$experiment'; choose from:" >&2
   for page in "$root"/experiments/*/sweep.py; do
     echo "  $(basename "$(dirname "$page")")" >&2
   done
@@ -31,10 +31,10 @@ fi
 
 "$root/launch/setup.sh"
 
-# From any folder, and whatever that folder holds: -P keeps it off the import
-# path. `exec` hands signals straight to the trainer.
+# -P keeps the current folder off the import path. `exec` makes signals reach
+# the trainer directly.
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
-# Large pages, which make training on a CPU up to a fifth faster; glibc reads this
-# when a program starts, anything else ignores it.
+# Makes glibc use large pages, with which training on a CPU is up to a fifth
+# faster.
 export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
 exec "$root/.venv/bin/python" -P -m "experiments.$experiment.train" "$@"

@@ -22,10 +22,10 @@ def main(grace, attempts, *arguments):
   """Returns the exit code of the job."""
   attempts = json.loads(attempts)
 
-  def say(line):
+  def log(line):
     original(f'{time.monotonic()} {line}')
 
-  original, job.say = job.say, say
+  original, job.log = job.log, log
 
   def commands(slot):
     del slot

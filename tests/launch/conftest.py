@@ -1,4 +1,4 @@
-"""What the tests of several launchers share."""
+"""Fixtures for the tests of several launchers."""
 
 import shlex
 import shutil
@@ -7,19 +7,18 @@ import sys
 import pytest
 
 from launch import job
+from tests.launch.programs import write_program
 
 
 @pytest.fixture(scope='session')
 def checkout(tmp_path_factory):
-  """This checkout with an environment that needs no setting up."""
+  """A copy of this checkout whose .venv runs this Python."""
   root = tmp_path_factory.mktemp('checkout')
-  for room in ('rmc_jax', 'experiments', 'launch'):
+  for folder in ('rmc_jax', 'experiments', 'launch'):
     shutil.copytree(
-      job.ROOT / room, root / room, ignore=shutil.ignore_patterns('*.pyc')
+      job.ROOT / folder, root / folder, ignore=shutil.ignore_patterns('*.pyc')
     )
-  (root / 'launch/setup.sh').write_text('#!/bin/sh\nexit 0\n')
-  (root / '.venv/bin').mkdir(parents=True)
-  program = root / '.venv/bin/python'
-  program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
-  program.chmod(0o755)
+  write_program(root / 'launch/setup.sh', 'exit 0')
+  python = shlex.quote(sys.executable)
+  write_program(root / '.venv/bin/python', f'exec {python} "$@"')
   return root

@@ -1,7 +1,7 @@
-"""A gcloud with a slice in a folder: its workers are homes on this machine.
+"""A fake gcloud whose slice is a folder, with a home folder for each worker.
 
-It notes its arguments, plays the scenario in $FAKE_GCLOUD and really runs, in
-the home of each worker, what is sent there by ssh.
+It records its arguments, follows the scenario in $FAKE_GCLOUD and really runs
+the scripts of ssh in the home of each worker.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ def main(arguments):
   if verb == 'queued-resources delete':
     return delete()
   if verb == 'tpu-vm describe':
-    state = following('node', scenario['nodes'])
+    state = next_value('node', scenario['nodes'])
     json.dump({'state': state}, sys.stdout)
     return 0
   if verb == 'tpu-vm ssh':
@@ -44,7 +44,7 @@ def main(arguments):
 
 
 def create(scenario):
-  code = following('create', scenario['create'])
+  code = next_value('create', scenario['create'])
   if code:
     sys.stderr.write('ERROR: quota exceeded\n')
     return code
@@ -56,20 +56,20 @@ def create(scenario):
 
 def describe(scenario):
   if not (FOLDER / 'exists').exists():
-    sys.stderr.write('ERROR: NOT_FOUND: no such thing\n')
+    sys.stderr.write('ERROR: NOT_FOUND: no such resource\n')
     return 1
-  state = following('state', scenario['states'])
+  state = next_value('state', scenario['states'])
   if state != 'ACTIVE':
     power_off()
   node = {'acceleratorType': scenario['type']}
-  shown = {'state': {'state': state}, 'tpu': {'nodeSpec': [{'node': node}]}}
-  json.dump(shown, sys.stdout)
+  request = {'state': {'state': state}, 'tpu': {'nodeSpec': [{'node': node}]}}
+  json.dump(request, sys.stdout)
   return 0
 
 
 def delete():
   if not (FOLDER / 'exists').exists():
-    sys.stderr.write('ERROR: NOT_FOUND: no such thing\n')
+    sys.stderr.write('ERROR: NOT_FOUND: no such resource\n')
     return 1
   power_off()
   shutil.rmtree(FOLDER / 'homes')
@@ -79,7 +79,7 @@ def delete():
 
 def ssh(scenario, arguments):
   (script,) = [a[10:] for a in arguments if a.startswith('--command=')]
-  drops = 'attempt=' in script and following('drop', scenario['drops'])
+  drops = 'attempt=' in script and next_value('drop', scenario['drops'])
   if drops == 'at once':
     return 255
   workers = []
@@ -120,8 +120,8 @@ def homes():
   return sorted((FOLDER / 'homes').glob('*'))
 
 
-def following(name, values):
-  """The next of `values`, then the last one again and again."""
+def next_value(name, values):
+  """Returns the next of `values`; after the last one, the last one again."""
   path = FOLDER / f'count.{name}'
   count = int(path.read_text()) if path.exists() else 0
   path.write_text(str(count + 1))

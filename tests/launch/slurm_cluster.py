@@ -1,8 +1,8 @@
-"""A real Slurm on this machine, with as many nodes as asked for.
+"""Runs a real Slurm of several nodes on this machine.
 
-Debian's packages slurm-wlm and munge, run as root. Everything is in one folder
-and ends with the context, but for the names of the nodes in /etc/hosts, which
-are taken out again.
+Needs Debian's packages slurm-wlm and munge, and root. All files are in one
+folder, except for the names of the nodes, which are in /etc/hosts until the
+context ends.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 
 def obstacle() -> str | None:
-  """Why there can be no cluster here; None if there can."""
+  """Returns why no cluster can run here, or None."""
   missing = [name for name in _PROGRAMS if not shutil.which(name)]
   if missing:
     return (
@@ -55,13 +55,13 @@ def obstacle() -> str | None:
       '(on Debian: apt install slurm-wlm munge)'
     )
   if os.geteuid() != 0:
-    return 'Slurm has to be started as root'
+    return 'Slurm must be started as root'
   return None
 
 
 @contextlib.contextmanager
 def running(folder: pathlib.Path, nodes: int) -> Iterator[dict[str, str]]:
-  """Gives the environment in which sbatch and scontrol find the cluster."""
+  """Yields the environment in which sbatch and scontrol find the cluster."""
   ports = _unused_ports(nodes + 1)
   names = [f'drill{i}' for i in range(1, nodes + 1)]
   conf = folder / 'slurm.conf'
@@ -144,5 +144,5 @@ def _wait(condition, folder: pathlib.Path, seconds: float = 60) -> None:
         f'{path.name}:\n{path.read_text(errors="replace")[-2000:]}'
         for path in sorted(folder.glob('*.log'))
       )
-      raise TimeoutError(f'Slurm does not come up:\n{logs}')
+      raise TimeoutError(f'Slurm did not start:\n{logs}')
     time.sleep(0.2)

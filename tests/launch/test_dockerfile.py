@@ -1,7 +1,4 @@
-"""Tests launch/Dockerfile: that the files it copies are enough, and come first.
-
-No image is built here.
-"""
+"""Tests the steps of launch/Dockerfile without building an image."""
 
 import configparser
 import re
@@ -20,7 +17,7 @@ IGNORED = (job.ROOT / '.dockerignore').read_text()
 
 
 def steps():
-  """The instructions, each with its words."""
+  """Returns the instructions, each with its words."""
   lines = [
     line.split()
     for line in DOCKERFILE.replace('\\\n', ' ').splitlines()
@@ -29,8 +26,8 @@ def steps():
   return [(name, words) for name, *words in lines]
 
 
-def until_set_up():
-  """What is copied before the packages are installed: {folder: sources}."""
+def copied_before_setup():
+  """Returns what is copied before the packages are installed, by folder."""
   copied = {}
   for name, words in steps():
     if name == 'RUN':
@@ -38,20 +35,20 @@ def until_set_up():
       return copied
     if name == 'COPY':
       copied.setdefault(words[-1], []).extend(words[:-1])
-  raise AssertionError('nothing is installed')
+  raise AssertionError('no RUN step')
 
 
 @pytest.fixture
 def layer(tmp_path):
-  """The folder in which the packages are installed."""
-  for folder, sources in until_set_up().items():
+  """A folder with the files from which the packages are installed."""
+  for folder, sources in copied_before_setup().items():
     (tmp_path / folder).mkdir(exist_ok=True)
     for source in sources:
       shutil.copy(job.ROOT / source, tmp_path / folder)
   return tmp_path
 
 
-def test_code_comes_after_the_packages(layer):
+def test_code_is_copied_after_the_packages_are_installed(layer):
   code = [path.name for path in layer.rglob('*.py')]
   assert code == ['version.py']
   later = steps()[[name for name, _ in steps()].index('RUN') + 1 :]
@@ -59,23 +56,23 @@ def test_code_comes_after_the_packages(layer):
 
 
 @pytest.mark.parametrize('accelerator', ['cpu', 'cuda12', 'cuda13', 'tpu'])
-def test_the_set_up_has_what_it_needs(layer, accelerator):
+def test_setup_has_its_files(layer, accelerator):
   assert ('ARG', ['ACCELERATOR=cpu']) in steps()
-  ended = subprocess.run(
+  completed = subprocess.run(
       [layer / 'launch/setup.sh', '--dry-run'],
       env={'PATH': '/usr/bin:/bin', 'ACCELERATOR': accelerator},
       capture_output=True, text=True, check=False,
   )  # fmt: skip
-  assert ended.returncode == 0, ended.stderr
+  assert completed.returncode == 0, completed.stderr
   script = (layer / 'launch/setup.sh').read_text()
-  named = re.findall(r'\$root/([\w./]+)', script)
-  assert 'launch/find_python.sh' in named
-  assert all((layer / name).exists() for name in named if name != '.venv')
-  assert f'--editable {layer}[' in ended.stderr
-  assert (f',{accelerator}]' in ended.stderr) == (accelerator != 'cpu')
+  names = re.findall(r'\$root/([\w./]+)', script)
+  assert 'launch/find_python.sh' in names
+  assert all((layer / name).exists() for name in names if name != '.venv')
+  assert f'--editable {layer}[' in completed.stderr
+  assert (f',{accelerator}]' in completed.stderr) == (accelerator != 'cpu')
 
 
-def test_the_project_can_be_built_of_it(layer):
+def test_project_can_be_built_from_the_files(layer):
   build = (
     'from setuptools import build_meta; '
     'print(build_meta.prepare_metadata_for_build_editable("."))'
@@ -90,34 +87,34 @@ def test_the_project_can_be_built_of_it(layer):
   assert f'\nVersion: {version}\n' in (folder / 'METADATA').read_text()
 
 
-def test_its_python_is_supported():
+def test_python_of_the_image_is_supported():
   (image,) = [words[0] for name, words in steps() if name == 'FROM']
   version = re.fullmatch(r'python:(3\.\d+)-slim-\w+', image)[1]
   config = configparser.ConfigParser()
   config.read(job.ROOT / 'setup.cfg')
-  named = f'Programming Language :: Python :: {version}'
-  assert named in config['metadata']['classifiers'].splitlines()
+  classifier = f'Programming Language :: Python :: {version}'
+  assert classifier in config['metadata']['classifiers'].splitlines()
 
 
-def test_it_runs_as_the_user_that_kubernetes_expects():
+def test_user_is_in_the_group_of_the_volumes():
   assert steps()[-1] == ('USER', [str(kubernetes.GROUP)])
-  (made,) = [w for name, w in steps() if name == 'RUN' and 'useradd' in w]
-  assert f'--uid={kubernetes.GROUP}' in made
+  (useradd,) = [w for name, w in steps() if name == 'RUN' and 'useradd' in w]
+  assert f'--uid={kubernetes.GROUP}' in useradd
 
 
-def test_programs_are_found_in_any_folder():
+def test_programs_run_in_any_folder():
   (folder,) = [words[0] for name, words in steps() if name == 'WORKDIR']
-  (settings,) = [words for name, words in steps() if name == 'ENV']
-  assert settings == [f'PATH={folder}/.venv/bin:$PATH', f'PYTHONPATH={folder}']
+  (variables,) = [words for name, words in steps() if name == 'ENV']
+  assert variables == [f'PATH={folder}/.venv/bin:$PATH', f'PYTHONPATH={folder}']
 
 
-def test_everything_copied_is_let_in_and_nothing_else():
+def test_dockerignore_admits_only_copied_files():
   lines = [line for line in IGNORED.splitlines() if not line.startswith('#')]
   assert lines[0] == '*'
-  let_in = {line[1:] for line in lines if line.startswith('!')}
-  assert all((job.ROOT / name).exists() for name in let_in)
+  admitted = {line[1:] for line in lines if line.startswith('!')}
+  assert all((job.ROOT / name).exists() for name in admitted)
   needed = {'experiments', 'launch', 'rmc_jax', 'README.md'}
-  for sources in until_set_up().values():
+  for sources in copied_before_setup().values():
     needed |= {source.partition('/')[0] for source in sources}
-  assert let_in == needed
+  assert admitted == needed
   assert lines[-1] == '**/__pycache__'

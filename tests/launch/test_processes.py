@@ -1,4 +1,4 @@
-"""Tests launch/processes.py with real processes that end as they are told."""
+"""Tests `launch.processes` with real processes."""
 
 import os
 import pathlib
@@ -13,8 +13,8 @@ import pytest
 from launch import job
 from launch import processes
 
-# JAX warns of forks where it is loaded, as in a process that has run other
-# tests. A launcher never loads it.
+# JAX warns about forks if other tests in this process have imported it. A
+# launcher never imports it.
 pytestmark = pytest.mark.filterwarnings('ignore:os.fork:RuntimeWarning')
 
 
@@ -23,7 +23,7 @@ def python(program):
 
 
 def ends_with(*codes):
-  """A task whose attempts have one process each, with these exit codes."""
+  """Returns a task of one process; its attempts end with these codes."""
   remaining = list(codes)
   return processes.Task(
     'run', lambda slot: [python(f'exit({remaining.pop(0)})')]
@@ -49,30 +49,30 @@ def supervise(*tasks, slots=1, max_restarts=2, grace=10.0):
     ([76, 77], 77),
   ],
 )
-def test_the_verdict_on_a_group(codes, expected):
-  assert processes.verdict(codes) == expected
+def test_group_code(codes, expected):
+  assert processes.group_code(codes) == expected
 
 
 @pytest.mark.parametrize('code', [0, 76, 77])
-def test_what_is_over_is_not_started_again(code):
+def test_final_exit_codes_are_not_restarted(code):
   assert supervise(ends_with(code, 99)) == {'run': code}
 
 
-def test_a_preempted_run_is_started_again_and_costs_no_restart(capfd):
+def test_preemptions_do_not_count_as_restarts(capfd):
   task = ends_with(75, 75, 75, 0)
   assert supervise(task, max_restarts=0) == {'run': 0}
-  assert capfd.readouterr().err.count('preempted; starting it again') == 3
+  assert capfd.readouterr().err.count('preempted; restarting') == 3
 
 
-def test_crashes_have_a_budget(capfd, monkeypatch):
+def test_number_of_restarts_is_limited(capfd, monkeypatch):
   monkeypatch.setattr(processes, '_LONGEST_PAUSE', 0.01)
   assert supervise(ends_with(1, 75, 3, 5, 0)) == {'run': 5}
-  said = capfd.readouterr().err
-  assert 'ended with 1 (crash); restart 1 of 2' in said
-  assert 'not started again after 2 restarts' in said
+  log = capfd.readouterr().err
+  assert 'ended with 1 (crash); restart 1 of 2' in log
+  assert 'after 2 restarts' in log
 
 
-def test_lines_carry_the_number_of_their_process(capfd):
+def test_output_lines_start_with_the_rank(capfd):
   commands = [python(f'print("hello {rank}")') for rank in range(3)]
   task = processes.Task('', lambda slot: commands)
   assert supervise(task) == {'': 0}
@@ -80,7 +80,7 @@ def test_lines_carry_the_number_of_their_process(capfd):
   assert sorted(lines) == ['[0] hello 0', '[1] hello 1', '[2] hello 2']
 
 
-def test_when_one_fails_the_others_get_their_grace_and_are_killed(capfd):
+def test_other_processes_are_killed_after_the_grace_period(capfd):
   waits = python('import time; time.sleep(60)')
   task = processes.Task('', lambda slot: [waits, python('exit(77)')])
   start = time.monotonic()
@@ -89,7 +89,7 @@ def test_when_one_fails_the_others_get_their_grace_and_are_killed(capfd):
   assert 'process 1 ended with 77' in capfd.readouterr().err
 
 
-def test_what_a_killed_process_has_started_is_killed_too(tmp_path):
+def test_children_of_killed_processes_are_killed(tmp_path):
   child = f"""
 import os, subprocess, sys, time
 child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])
@@ -104,16 +104,16 @@ time.sleep(60)
     if not is_running(pid):
       return
     time.sleep(0.1)
-  pytest.fail('a grandchild was left behind')
+  pytest.fail('the child still runs')
 
 
 def is_running(pid):
   stat = pathlib.Path(f'/proc/{pid}/stat')
-  # A zombie, which only its new parent can clear away, runs no more.
+  # A zombie does not run; its new parent reaps it at some time.
   return stat.exists() and stat.read_text().rpartition(')')[2].split()[0] != 'Z'
 
 
-def test_as_many_as_there_are_slots_run_side_by_side(tmp_path):
+def test_one_task_runs_in_each_slot(tmp_path, capfd):
   program = f"""
 import pathlib, sys, time
 folder = pathlib.Path({str(tmp_path)!r})
@@ -135,12 +135,14 @@ time.sleep(0.5)
   codes = supervise(*map(task, 'abcde'), slots=2)
   assert codes == dict.fromkeys('abcde', 0)
   assert set(slots) == {0, 1}
+  running = {line.split()[-1] for line in capfd.readouterr().out.splitlines()}
+  assert running <= {'1', '2'}
 
 
-ASKED = """
+STOPS = """
 import signal, sys, time
 def stop(number, frame):
-  print('asked', flush=True)
+  print('stopping', flush=True)
   sys.exit(75)
 signal.signal(signal.SIGTERM, stop)
 print('ready', flush=True)
@@ -149,36 +151,36 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_is_passed_on_and_nothing_is_started_again(capfd, number):
+def test_signal_reaches_all_processes_and_prevents_restarts(capfd, number):
   threading.Timer(2.0, os.kill, (os.getpid(), number)).start()
   tasks = [
-    processes.Task('a', lambda slot: [python(ASKED), python(ASKED)]),
+    processes.Task('a', lambda slot: [python(STOPS), python(STOPS)]),
     processes.Task('b', lambda slot: [python('exit(0)')]),
   ]
   assert supervise(*tasks) == {'a': 75, 'b': 75}
   out = capfd.readouterr().out
-  assert '[a 0] asked' in out
-  assert '[a 1] asked' in out
+  assert '[a 0] stopping' in out
+  assert '[a 1] stopping' in out
 
 
-def test_a_second_signal_kills():
-  deaf = python(
+def test_second_signal_kills():
+  ignoring = python(
     'import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)'
   )
   for seconds in (2.0, 3.0):
     threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGTERM)).start()
   start = time.monotonic()
-  assert supervise(processes.Task('', lambda slot: [deaf])) == {'': 137}
+  assert supervise(processes.Task('', lambda slot: [ignoring])) == {'': 137}
   assert time.monotonic() - start < 20
 
 
-@pytest.mark.skipif(sys.platform != 'linux', reason='a service of Linux')
-def test_processes_of_a_killed_launcher_are_asked_to_stop(tmp_path):
+@pytest.mark.skipif(sys.platform != 'linux', reason='needs prctl of Linux')
+def test_processes_of_a_killed_launcher_are_terminated(tmp_path):
   program = f"""
 import sys
 sys.path.insert(0, {str(job.ROOT)!r})
 from launch import processes
-command = [sys.executable, '-c', {ASKED!r}]
+command = [sys.executable, '-c', {STOPS!r}]
 task = processes.Task('x', lambda slot: [command])
 processes.Supervisor([task], slots=1, max_restarts=0, grace=1).run()
 """
@@ -197,7 +199,7 @@ processes.Supervisor([task], slots=1, max_restarts=0, grace=1).run()
       return
     time.sleep(0.1)
   os.kill(pid, signal.SIGKILL)
-  pytest.fail('it went on')
+  pytest.fail('the process still runs')
 
 
 def wait_for(path, text):
@@ -205,7 +207,7 @@ def wait_for(path, text):
     if text in path.read_text():
       return
     time.sleep(0.1)
-  pytest.fail(f'{path} never said {text!r}')
+  pytest.fail(f'{path} never contained {text!r}')
 
 
 def parent_of(stat):

@@ -1,4 +1,4 @@
-"""launch/setup.sh and find_python.sh: what they choose, without installing."""
+"""Tests the choices of launch/setup.sh and find_python.sh; installs nothing."""
 
 import os
 import pathlib
@@ -7,17 +7,17 @@ import sys
 
 import pytest
 
+from tests.launch.programs import write_program
+
 LAUNCH = pathlib.Path(__file__).resolve().parents[2] / 'launch'
 
 
 @pytest.fixture
 def programs(tmp_path):
-  """A folder that comes first on PATH, and how to put a program there."""
+  """Adds programs to a folder that comes first on PATH."""
 
   def add(name, *lines):
-    path = tmp_path / name
-    path.write_text('\n'.join(['#!/bin/sh', *lines, '']))
-    path.chmod(0o755)
+    write_program(tmp_path / name, *lines)
 
   add.path = f'{tmp_path}:{os.environ["PATH"]}'
   return add
@@ -27,15 +27,17 @@ def programs(tmp_path):
   ('gpus', 'chosen'),
   [
     ('echo 580.65.06, 9.0', 'cuda13'),
-    ('echo 580.65.06, 7.0', 'cuda12'),  # a Volta: CUDA 13 dropped it
+    ('echo 580.65.06, 7.0', 'cuda12'),  # CUDA 13 does not support Volta.
     ('echo 580.65.06, 9.0; echo 580.65.06, 7.0', 'cuda12'),
     ('echo 535.129.03, 8.0', 'cuda12'),
-    ('echo 470.239.06, 8.0', 'cpu'),  # too old for either
+    ('echo 470.239.06, 8.0', 'cpu'),  # Too old for both.
     ('echo No devices were found', 'cpu'),
-    ('exit 9', 'cpu'),  # the driver is not loaded
+    ('exit 9', 'cpu'),  # The driver is not loaded.
   ],
 )
-def test_gpu_and_driver_decide_which_jax(programs, tmp_path, gpus, chosen):
+def test_gpu_and_driver_select_the_build_of_jax(
+  programs, tmp_path, gpus, chosen
+):
   programs('nvidia-smi', gpus)
   commands = setup('--dry-run', tmp_path / 'venv', PATH=programs.path).stderr
   extras = 'analysis,data,test'
@@ -45,7 +47,7 @@ def test_gpu_and_driver_decide_which_jax(programs, tmp_path, gpus, chosen):
   assert not (tmp_path / 'venv').exists()
 
 
-def test_accelerator_named_wins_over_what_is_found(programs, tmp_path):
+def test_accelerator_variable_overrides_detection(programs, tmp_path):
   programs('nvidia-smi', 'echo 580.65.06, 9.0')
   for name in ('cuda12', 'tpu'):
     out = setup(
@@ -54,7 +56,7 @@ def test_accelerator_named_wins_over_what_is_found(programs, tmp_path):
     assert f'[analysis,data,test,{name}]' in out.stderr
 
 
-def test_wrong_settings_are_refused_with_their_value(programs, tmp_path):
+def test_invalid_variable_is_refused_with_its_value(programs, tmp_path):
   out = setup(tmp_path / 'venv', ACCELERATOR='cuda11')
   assert (out.returncode, 'cuda11' in out.stderr) == (77, True)
   programs('python-too-old', 'exit 1')
@@ -63,15 +65,15 @@ def test_wrong_settings_are_refused_with_their_value(programs, tmp_path):
   assert not (tmp_path / 'venv').exists()
 
 
-def test_folder_that_is_no_environment_is_left_alone(tmp_path):
-  (tmp_path / 'thesis.tex').write_text('ten years of work')
+def test_other_folder_is_refused_and_unchanged(tmp_path):
+  (tmp_path / 'thesis.tex').touch()
   out = setup(tmp_path)
   assert out.returncode == 77
-  assert 'no virtual environment' in out.stderr
+  assert str(tmp_path) in out.stderr
   assert (tmp_path / 'thesis.tex').exists()
 
 
-def test_python_that_does_not_run_is_passed_over(programs):
+def test_python_that_does_not_run_is_skipped(programs):
   for name in ('python3.14', 'python3.13', 'python3.12', 'python3.11'):
     programs(name, 'echo "command not found" >&2', 'exit 127')
   programs('python', f'exec {sys.executable} "$@"')

@@ -1,4 +1,4 @@
-"""Tests launch/skypilot.yaml: what its scripts do on machines as SkyPilot's."""
+"""Tests the scripts of launch/skypilot.yaml in a fake checkout."""
 
 import os
 import shutil
@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from launch import job
+from tests.launch.programs import write_program
 
 TASK = yaml.safe_load((job.ROOT / 'launch/skypilot.yaml').read_text())
 SCRIPTS = ('setup', 'run')
@@ -15,18 +16,18 @@ SCRIPTS = ('setup', 'run')
 
 @pytest.fixture
 def machine(tmp_path):
-  """Runs a script of the file in a copy of the checkout; what came of it.
+  """Runs a script of the file; returns the completed process.
 
-  The Python there tells where it was started and with what, and ends with 75.
+  The fake Python prints its folder and arguments, and exits with 75.
   """
   checkout, home = tmp_path / 'checkout', tmp_path / 'home'
-  program(checkout / 'launch/setup.sh', 'echo "set up with ${PYTHON-any}"')
-  program(
+  write_program(checkout / 'launch/setup.sh', 'echo "setup with ${PYTHON-any}"')
+  write_program(
     checkout / '.venv/bin/python',
     'printf "%s\\n" "$PWD" "$PYTHONPATH" "$@"',
     'exit 75',
   )
-  program(
+  write_program(
     home / '.local/bin/uv',
     '[ "$*" = "python install 3.12" ] && exit ${INSTALL_EXIT:-0}',
     '[ "$*" = "python find --system 3.12" ] && echo /uv/python3.12',
@@ -38,9 +39,9 @@ def machine(tmp_path):
   (mount,) = TASK['file_mounts']
 
   def run(script, bucket='bucket', **environment):
-    there = TASK[script].replace(f'cd {mount} ', f'cd {tmp_path / bucket} ')
+    text = TASK[script].replace(f'cd {mount} ', f'cd {tmp_path / bucket} ')
     return subprocess.run(
-        ['bash', '-c', there],
+        ['bash', '-c', text],
         cwd=checkout,
         env={'PATH': os.environ['PATH'], 'HOME': str(home), **environment},
         capture_output=True, text=True, check=False,
@@ -50,7 +51,7 @@ def machine(tmp_path):
 
 
 def variables(rank, *addresses, **envs):
-  """The environment of `run`: SkyPilot's variables and the file's own."""
+  """Returns the environment of `run`: SkyPilot's variables and the file's."""
   own = {name: value or '' for name, value in TASK['envs'].items()}
   return (
     own
@@ -63,12 +64,12 @@ def variables(rank, *addresses, **envs):
   )
 
 
-def test_each_machine_knows_its_place(machine, tmp_path):
-  ended = machine('run', **variables(1, '10.0.0.7', '10.0.0.5', '10.0.0.6'))
-  assert ended.returncode == 75
-  assert ended.stderr == ''
-  assert ended.stdout.splitlines() == [
-      'set up with any',
+def test_each_machine_gets_its_rank(machine, tmp_path):
+  completed = machine('run', **variables(1, '10.0.0.7', '10.0.0.5', '10.0.0.6'))
+  assert completed.returncode == 75
+  assert completed.stderr == ''
+  assert completed.stdout.splitlines() == [
+      'setup with any',
       str(tmp_path / 'bucket'), str(tmp_path / 'checkout'),
       '-P', '-m', 'experiments.nth_farthest.train', '--preset=paper',
       '--cluster=none', '--coordinator_address=10.0.0.7:8476',
@@ -76,43 +77,43 @@ def test_each_machine_knows_its_place(machine, tmp_path):
   ]  # fmt: skip
 
 
-def test_a_machine_alone_is_in_no_job(machine):
-  flags = '--preset=quick --config.seed=3 --config.name=*'
-  ended = machine('run', **variables(0, '10.0.0.7', FLAGS=flags))
-  assert ended.stdout.splitlines()[5:] == [
-      'experiments.nth_farthest.train', '--preset=quick', '--config.seed=3',
+def test_single_machine_needs_no_coordinator(machine):
+  flags = '--preset=quick --config.depth=3 --config.name=*'
+  completed = machine('run', **variables(0, '10.0.0.7', FLAGS=flags))
+  assert completed.stdout.splitlines()[5:] == [
+      'experiments.nth_farthest.train', '--preset=quick', '--config.depth=3',
       '--config.name=*', '--cluster=none',
   ]  # fmt: skip
 
 
-def test_the_trainer_may_need_no_flags(machine):
-  ended = machine('run', **variables(0, '10.0.0.7', FLAGS=''))
-  assert ended.stdout.splitlines()[5:] == [
+def test_flags_may_be_empty(machine):
+  completed = machine('run', **variables(0, '10.0.0.7', FLAGS=''))
+  assert completed.stdout.splitlines()[5:] == [
     'experiments.nth_farthest.train',
     '--cluster=none',
   ]
 
 
-def test_without_the_bucket_nothing_is_trained(machine):
-  ended = machine('run', bucket='nowhere', **variables(0, '10.0.0.7'))
-  assert (ended.returncode, ended.stdout) == (77, '')
-  assert 'nowhere' in ended.stderr
+def test_missing_bucket_prevents_training(machine):
+  completed = machine('run', bucket='nowhere', **variables(0, '10.0.0.7'))
+  assert (completed.returncode, completed.stdout) == (77, '')
+  assert 'nowhere' in completed.stderr
 
 
-def test_it_is_set_up_with_a_python_that_is_new_enough(machine):
-  assert machine('setup').stdout == 'set up with /uv/python3.12\n'
+def test_setup_uses_the_python_of_uv(machine):
+  assert machine('setup').stdout == 'setup with /uv/python3.12\n'
   failed = machine('setup', INSTALL_EXIT='2')
   assert (failed.returncode, failed.stdout) == (2, '')
 
 
-def test_preempted_runs_are_restarted_without_counting():
+def test_preempted_runs_are_restarted_without_limit():
   assert TASK['resources']['use_spot'] is True
   assert TASK['resources']['job_recovery'] == {
     'recover_on_exit_codes': [job.PREEMPTED],
     'max_restarts_on_errors': 3,
   }
   assert TASK['envs']['EXPERIMENT'] in job.experiments()
-  assert TASK['envs']['BUCKET'] is None  # SkyPilot then asks for it.
+  assert TASK['envs']['BUCKET'] is None  # SkyPilot then requires --env BUCKET.
   (mount,) = TASK['file_mounts'].values()
   assert mount == {'source': '${BUCKET}', 'mode': 'MOUNT'}
 
@@ -121,15 +122,9 @@ def test_preempted_runs_are_restarted_without_counting():
   not shutil.which('shellcheck'), reason='shellcheck is not installed'
 )
 @pytest.mark.parametrize('script', SCRIPTS)
-def test_shellcheck_finds_nothing(script):
+def test_shellcheck_accepts_the_scripts(script):
   checked = subprocess.run(
       ['shellcheck', '--shell=bash', '-'], input=TASK[script],
       capture_output=True, text=True, check=False,
   )  # fmt: skip
   assert checked.returncode == 0, checked.stdout
-
-
-def program(path, *lines):
-  path.parent.mkdir(parents=True, exist_ok=True)
-  path.write_text('\n'.join(['#!/bin/sh', *lines, '']))
-  path.chmod(0o755)

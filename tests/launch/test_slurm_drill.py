@@ -1,4 +1,4 @@
-"""Has a real Slurm run the script of launch/slurm.py, with a requeue."""
+"""Tests `launch.slurm` on a real Slurm, with a requeue."""
 
 import re
 import subprocess
@@ -9,9 +9,10 @@ import pytest
 
 from tests.launch import slurm_cluster
 from tests.launch.test_local import digests
+from tests.launch.test_local import RUN
 from tests.launch.test_local import TINY
 
-OVER = ('COMPLETED', 'FAILED', 'CANCELLED', 'TIMEOUT', 'NODE_FAIL')
+ENDED = ('COMPLETED', 'FAILED', 'CANCELLED', 'TIMEOUT', 'NODE_FAIL')
 
 obstacle = slurm_cluster.obstacle()
 pytestmark = [
@@ -25,7 +26,7 @@ def submit(checkout, environment, workdir, *flags):
   submitted = subprocess.run(
       [
           sys.executable, '-m', 'launch.slurm', 'nth_farthest', *TINY,
-          '--config.num_steps=2000', f'--workdir={workdir}', *flags,
+          f'{RUN}.num_steps=2000', f'--workdir={workdir}', *flags,
       ],
       cwd=checkout,
       env=environment | {'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': ''},
@@ -35,7 +36,7 @@ def submit(checkout, environment, workdir, *flags):
   return re.search(r'Submitted batch job (\d+)', submitted.stdout)[1]
 
 
-def shown(environment, number):
+def show_job(environment, number):
   text = subprocess.run(
       ['scontrol', 'show', 'job', number],
       env=environment, capture_output=True, text=True, check=True,
@@ -48,14 +49,12 @@ def wait_for(condition, log, seconds=240):
     if condition():
       return
     time.sleep(0.2)
-  pytest.fail(log.read_text() if log.exists() else f'there is no {log}')
+  pytest.fail(log.read_text() if log.exists() else f'{log} does not exist')
 
 
-def test_a_requeued_job_of_two_nodes_ends_as_an_uninterrupted_one(
-  checkout, tmp_path
-):
+def test_requeued_job_equals_an_uninterrupted_one(checkout, tmp_path):
   with slurm_cluster.running(tmp_path, nodes=2) as environment:
-    ends = {}
+    final = {}
     for name in ('uninterrupted', 'requeued'):
       workdir = tmp_path / name
       number = submit(checkout, environment, workdir, '--nodes=2')
@@ -66,21 +65,23 @@ def test_a_requeued_job_of_two_nodes_ends_as_an_uninterrupted_one(
           ['scontrol', 'requeue', number], env=environment, check=True
         )
         wait_for(
-          lambda n=number: shown(environment, n)['JobState'] == 'PENDING', log
+          lambda n=number: show_job(environment, n)['JobState'] == 'PENDING',
+          log,
         )
-        # Else Slurm waits for two minutes.
+        # Otherwise Slurm waits for two minutes.
         subprocess.run(
           ['scontrol', 'update', f'JobId={number}', 'StartTime=now'],
           env=environment,
           check=True,
         )
-      wait_for(lambda n=number: shown(environment, n)['JobState'] in OVER, log)
-      assert shown(environment, number)['JobState'] == 'COMPLETED', (
+      wait_for(
+        lambda n=number: show_job(environment, n)['JobState'] in ENDED, log
+      )
+      assert show_job(environment, number)['JobState'] == 'COMPLETED', (
         log.read_text()
       )
-      ends[name] = digests(workdir, 2000)
-    assert shown(environment, number)['Restarts'] == '1'
-  said = log.read_text()
-  assert re.search(r'Stopped at step \d+ of 2000', said), said
-  assert re.search(r'going on from step \d+ of 2000', said), said
-  assert ends['requeued'] == ends['uninterrupted']
+      final[name] = digests(workdir, 2000)
+    assert show_job(environment, number)['Restarts'] == '1'
+  output = log.read_text()
+  assert re.search(r'from step [1-9]', output), output
+  assert final['requeued'] == final['uninterrupted']

@@ -1,4 +1,4 @@
-"""launch/test.sh: one failed section fails the whole; the end names it."""
+"""Tests launch/test.sh with a fake Python."""
 
 import pathlib
 import shutil
@@ -6,26 +6,28 @@ import subprocess
 
 import pytest
 
+from tests.launch.programs import write_program
+
 LAUNCH = pathlib.Path(__file__).resolve().parents[2] / 'launch'
 
 
 @pytest.fixture
 def checkout(tmp_path):
-  """A checkout whose Python tells its arguments, and fails if one is $FAILS."""
+  """A checkout whose Python prints its arguments and fails if one is $FAILS."""
   (tmp_path / 'launch').mkdir()
   shutil.copy(LAUNCH / 'test.sh', tmp_path / 'launch')
-  program(tmp_path / 'launch/setup.sh', 'exit 0')
+  write_program(tmp_path / 'launch/setup.sh', 'exit 0')
   for venv in ('.venv', '.venv-3.14'):
-    program(
+    write_program(
       tmp_path / venv / 'bin/python',
       'echo "$*"',
       'case " $* " in *" $FAILS "*) exit 1 ;; esac',
     )
-  program(tmp_path / 'second', 'echo 3.14')
+  write_program(tmp_path / 'second', 'echo 3.14')
   return tmp_path
 
 
-def test_all_sections_pass(checkout):
+def test_summary_has_every_section(checkout):
   out = run_all(checkout, SECOND_PYTHON=str(checkout / 'second'))
   assert out.returncode == 0, out.stderr
   results = [line.split()[0] for line in summary(out)]
@@ -41,9 +43,7 @@ def test_all_sections_pass(checkout):
     ('-q', ['tests', 'slow']),
   ],
 )
-def test_failed_section_is_named_and_the_rest_still_runs(
-  checkout, fails, failed
-):
+def test_other_sections_run_after_a_failed_one(checkout, fails, failed):
   out = run_all(checkout, FAILS=fails, SECOND_PYTHON='none')
   assert out.returncode == 1
   lines = [line.split() for line in summary(out)]
@@ -51,7 +51,7 @@ def test_failed_section_is_named_and_the_rest_still_runs(
   assert [line[1] for line in lines if line[0] == 'FAILED'] == failed
 
 
-def test_arguments_go_to_pytest_alone(checkout):
+def test_arguments_run_only_pytest(checkout):
   out = run_all(checkout, 'tests/cores', '-k', 'a gate', FAILS='tests/cores')
   assert out.stdout == '-m pytest tests/cores -k a gate\n'
   assert out.returncode == 1
@@ -69,9 +69,3 @@ def run_all(checkout, *args, **environment):
 
 def summary(out):
   return out.stdout.partition('=== summary\n')[2].splitlines()
-
-
-def program(path, *lines):
-  path.parent.mkdir(parents=True, exist_ok=True)
-  path.write_text('\n'.join(['#!/bin/sh', *lines, '']))
-  path.chmod(0o755)

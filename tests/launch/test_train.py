@@ -1,4 +1,4 @@
-"""launch/train.sh: which experiment, which flags, whose exit code."""
+"""Tests launch/train.sh with a fake Python."""
 
 import pathlib
 import shutil
@@ -6,16 +6,18 @@ import subprocess
 
 import pytest
 
+from tests.launch.programs import write_program
+
 LAUNCH = pathlib.Path(__file__).resolve().parents[2] / 'launch'
 
 
 @pytest.fixture
 def checkout(tmp_path):
-  """A checkout whose Python tells its arguments and where it was started."""
+  """A checkout whose Python prints its folder, arguments and environment."""
   (tmp_path / 'launch').mkdir()
   shutil.copy(LAUNCH / 'train.sh', tmp_path / 'launch')
-  program(tmp_path / 'launch/setup.sh', 'echo set up')
-  program(
+  write_program(tmp_path / 'launch/setup.sh', 'echo setup')
+  write_program(
     tmp_path / '.venv/bin/python',
     'echo "$PWD: $*"',
     'echo "$PYTHONPATH"',
@@ -25,7 +27,7 @@ def checkout(tmp_path):
   for name in ('babi', 'benchmarks', 'nth_farthest'):
     (tmp_path / 'experiments' / name).mkdir(parents=True)
     (tmp_path / 'experiments' / name / 'train.py').touch()
-    if name != 'benchmarks':  # Those train too, but are no experiment.
+    if name != 'benchmarks':  # Not an experiment.
       (tmp_path / 'experiments' / name / 'sweep.py').touch()
   return tmp_path
 
@@ -38,13 +40,13 @@ def checkout(tmp_path):
     (['babi', '--workdir=a b', '--help'], 'babi.train --workdir=a b --help'),
   ],
 )
-def test_sets_up_then_runs_the_experiment_in_place(
+def test_runs_the_experiment_in_the_current_folder(
   checkout, tmp_path_factory, given, run
 ):
   elsewhere = tmp_path_factory.mktemp('elsewhere')
   out = train(checkout, *given, cwd=elsewhere)
   assert out.stdout.splitlines() == [
-    'set up',
+    'setup',
     f'{elsewhere}: -P -m experiments.{run}',
     str(checkout),
     'glibc.malloc.hugetlb=1',
@@ -52,13 +54,13 @@ def test_sets_up_then_runs_the_experiment_in_place(
   assert out.returncode == 75
 
 
-def test_settings_of_the_allocator_that_are_there_are_kept(checkout):
+def test_existing_allocator_settings_are_kept(checkout):
   out = train(checkout, cwd=checkout, GLIBC_TUNABLES='glibc.malloc.arena_max=3')
   assert out.stdout.splitlines()[-1] == 'glibc.malloc.arena_max=3'
 
 
 @pytest.mark.parametrize('name', ['nth_nearest', 'benchmarks'])
-def test_unknown_experiment_lists_those_there_are(checkout, name):
+def test_unknown_experiment_is_refused_with_the_choices(checkout, name):
   out = train(checkout, name, cwd=checkout)
   assert out.returncode == 77
   assert out.stdout == ''
@@ -67,8 +69,8 @@ def test_unknown_experiment_lists_those_there_are(checkout, name):
   assert out.stderr.count('benchmarks') == (name == 'benchmarks')
 
 
-def test_failed_set_up_trains_nothing(checkout):
-  program(checkout / 'launch/setup.sh', 'exit 77')
+def test_failed_setup_prevents_training(checkout):
+  write_program(checkout / 'launch/setup.sh', 'exit 77')
   out = train(checkout, cwd=checkout)
   assert (out.returncode, out.stdout) == (77, '')
 
@@ -82,9 +84,3 @@ def train(checkout, *args, cwd, **environment):
     text=True,
     stdin=subprocess.DEVNULL,
   )
-
-
-def program(path, *lines):
-  path.parent.mkdir(parents=True, exist_ok=True)
-  path.write_text('\n'.join(['#!/bin/sh', *lines, '']))
-  path.chmod(0o755)

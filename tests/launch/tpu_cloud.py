@@ -1,7 +1,7 @@
-"""A cloud for the tests of launch/tpu_*.py: fake_gcloud.py and what it needs.
+"""A fake cloud for the tests of launch/tpu_*.py.
 
-What is sent to the workers is really run on this machine, each in a home of its
-own, with a trainer that ends as the scenario says.
+The scripts for the workers really run on this machine, each in its own home
+folder, with a trainer that exits as the scenario says.
 """
 
 import json
@@ -12,11 +12,13 @@ import subprocess
 import sys
 
 from launch import job
+from launch import processes
 from launch import tpu_slice
 from launch import tpu_vm
 from tests.launch import fake_gcloud
+from tests.launch.programs import write_program
 
-# Ends with the code of its line in `codes`: one for each start of this worker.
+# Each start exits with the code in the next line of the worker's file.
 TRAINER = """\
 #!/bin/sh
 echo "$*" >>"$FAKE_GCLOUD/starts.$WORKER"
@@ -33,7 +35,6 @@ if [ "$code" = slow ]; then sleep 1.5; code=0; fi
 exit "${code:-0}"
 """
 SETUP = """\
-#!/bin/sh
 [ "$ACCELERATOR" = tpu ] || exit 1
 cd "$(dirname "$0")/.."
 mkdir -p .venv/bin
@@ -41,7 +42,7 @@ cp trainer .venv/bin/python
 chmod +x .venv/bin/python
 exit "$(cat "$FAKE_GCLOUD/setup" 2>/dev/null || echo 0)"
 """
-# What the machines have and this one may not.
+# Programs of TPU VMs that this machine may lack.
 PROGRAMS = {
   'hostname': 'echo "t1v-n-abc-w-$WORKER"',
   'sudo': 'echo "sudo $*" >>"$FAKE_GCLOUD/root.$WORKER"',
@@ -54,7 +55,7 @@ PROGRAMS = {
 
 
 def make(tmp_path, monkeypatch):
-  """A slice to be asked for, and a checkout with a trainer that is quick."""
+  """Returns a cloud without a slice; the checkout has a fake trainer."""
   root = tmp_path / 'checkout'
   for path in ('experiments/nth_farthest', 'launch'):
     (root / path).mkdir(parents=True)
@@ -62,7 +63,7 @@ def make(tmp_path, monkeypatch):
     path = f'experiments/nth_farthest/{name}'
     shutil.copy(job.ROOT / path, root / path)
   write_program(root / 'launch/setup.sh', SETUP)
-  write_program(root / 'launch/find_python.sh', '#!/bin/sh\nexit 1\n')
+  write_program(root / 'launch/find_python.sh', 'exit 1')
   (root / 'trainer').write_text(TRAINER)
   (root / '.gitignore').write_text('secret\n')
   (root / 'secret').touch()
@@ -71,14 +72,13 @@ def make(tmp_path, monkeypatch):
   programs = tmp_path / 'bin'
   programs.mkdir()
   for name, text in PROGRAMS.items():
-    write_program(programs / name, f'#!/bin/sh\n{text}\n')
+    write_program(programs / name, text)
   fake = [sys.executable, '-S', '-E', fake_gcloud.__file__]
-  write_program(
-    programs / 'gcloud', f'#!/bin/sh\nexec {shlex.join(fake)} "$@"\n'
-  )
+  write_program(programs / 'gcloud', f'exec {shlex.join(fake)} "$@"')
   monkeypatch.setenv('PATH', f'{programs}:{os.environ["PATH"]}')
   for name in ('POLL_SECONDS', '_LONGEST_PAUSE'):
     monkeypatch.setattr(tpu_slice, name, 0.2)
+  monkeypatch.setattr(processes, '_LONGEST_PAUSE', 0.2)
   monkeypatch.setattr(tpu_slice, '_TICK', 0.02)
   folder = tmp_path / 'cloud'
   folder.mkdir()
@@ -89,7 +89,7 @@ def make(tmp_path, monkeypatch):
 
 
 class Cloud:
-  """The fake, and what came of a launch."""
+  """Runs the launcher in a scenario and reads what it did."""
 
   def __init__(self, folder, monkeypatch):
     self.folder = folder
@@ -100,7 +100,13 @@ class Cloud:
     monkeypatch.setenv('FAKE_GCLOUD', str(folder))
 
   def launch(self, *flags, codes=((),), **scenario):
-    """Returns the launcher's exit code; codes: of each start, by worker."""
+    """Returns the launcher's exit code.
+
+    Args:
+      *flags: of the launcher.
+      codes: for each worker, the exit code of each start of the trainer.
+      **scenario: see fake_gcloud.py.
+    """
     if len(codes) == 2:
       scenario |= {'hosts': 2, 'type': 'v5p-16'}
     text = json.dumps(self._scenario | scenario)
@@ -110,16 +116,16 @@ class Cloud:
       (self.folder / f'codes.{worker}').write_text(lines)
     try:
       return tpu_vm.main(['nth_farthest', *flags])
-    except SystemExit as ended:
-      return ended.code
+    except SystemExit as exit_:
+      return exit_.code
 
   def calls(self):
     path = self.folder / 'calls'
     return [json.loads(line) for line in path.read_text().splitlines()]
 
   def verbs(self):
-    """What was done, in short, without the looking."""
-    return [' '.join(call[4:6]) for call in doing(self.calls())]
+    """Returns the verb and object of every call that is no describe."""
+    return [' '.join(call[4:6]) for call in actions(self.calls())]
 
   def starts(self, worker=0):
     path = self.folder / f'starts.{worker}'
@@ -129,10 +135,5 @@ class Cloud:
     return (self.folder / 'exists').exists()
 
 
-def doing(calls):
+def actions(calls):
   return [call for call in calls if 'describe' not in call]
-
-
-def write_program(path, text):
-  path.write_text(text)
-  path.chmod(0o755)

@@ -1,0 +1,2 @@
+env PYTHONPATH=/checkout GLIBC_TUNABLES=glibc.malloc.hugetlb=1 taskset --cpu-list 0,1 /checkout/.venv/bin/python -P -m experiments.toy.train --preset=small --lr=0.1 --coordinator_address=localhost:9876 --num_processes=2 --process_id=0
+env PYTHONPATH=/checkout GLIBC_TUNABLES=glibc.malloc.hugetlb=1 taskset --cpu-list 2,3 /checkout/.venv/bin/python -P -m experiments.toy.train --preset=small --lr=0.1 --coordinator_address=localhost:9876 --num_processes=2 --process_id=1
