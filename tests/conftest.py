@@ -4,10 +4,12 @@ The settings are environment variables, set before anything imports JAX, because
 JAX reads them once and the programs that tests start must inherit them.
 """
 
+import ctypes
 import gc
 import os
 import pathlib
 import platform
+import resource
 
 os.environ.update(
   JAX_PLATFORMS='cpu',
@@ -34,12 +36,18 @@ jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
 jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 
 
-@pytest.fixture(autouse=True, scope='module')
-def clear_jax_caches():
-  """Frees the compiled programs of a module, which may take gigabytes."""
+@pytest.fixture(autouse=True)
+def limit_memory():
+  """Frees compiled programs; those of a few modules would take gigabytes."""
   yield
-  jax.clear_caches()
-  gc.collect()
+  statm = pathlib.Path('/proc/self/statm')  # In pages; only Linux has it.
+  if not statm.exists():
+    return
+  resident = int(statm.read_text().split()[1]) * resource.getpagesize()
+  if resident > 800e6:
+    jax.clear_caches()
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # glibc would keep the freed memory.
 
 
 @pytest.fixture(autouse=True)
