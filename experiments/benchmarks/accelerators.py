@@ -1,36 +1,36 @@
-"""Published figures of accelerators and of what joins them; plain data.
+"""Published figures of accelerators and the links between them.
 
-`docs/scaling.md` says what is done with them.
+docs/scaling.md describes their use.
 """
 
 import math
 from typing import NamedTuple
 
-# Assumed, until somebody measures it there: what is reached of a published rate
-# by large products, by the memory, by the links.
+# Assumed, not measured: the share of a published rate that large products, the
+# memory and the links reach.
 PRODUCT_SHARE, MEMORY_SHARE, LINK_SHARE = 0.5, 0.8, 0.8
 
 
 class Accelerator(NamedTuple):
-  """A kind of device and what joins it to others; figures are published ones.
+  """A kind of device and its links, with published figures.
 
   Attributes:
-    product: operations a second, of float32 products at JAX's default precision
-      there: one bfloat16 pass on a TPU, TF32 on a GPU.
-    memory: bytes a second between a device and its memory.
-    group: the devices that the fast links join.
-    inner: bytes a second, out of one device into the fast links.
-    closed: from how many devices the fast links form rings; open ends halve
-      what they carry.
-    outer: bytes a second, out of one device to other groups.
+    product: operations per second of float32 products at JAX's default
+      precision: one bfloat16 pass on a TPU, TF32 on a GPU.
+    memory: bytes per second between a device and its memory.
+    group: devices that the fast links join.
+    inner: bytes per second from one device into the fast links.
+    closed: number of devices from which the fast links form rings; below it
+      they carry half.
+    outer: bytes per second from one device to other groups.
     axes: of the torus; 0 is a switch.
     inner_hop: seconds from a device to the next.
     outer_hop: seconds from a group to the next.
-    host: bytes a second, from the host to one device.
+    host: bytes per second from the host to one device.
     per_host: devices of one process.
-    step: seconds that a step of a loop takes however small it is. Assumed: the
-      product chain of a TPU's step, some thirty kernels of a GPU.
-    source: where the figures are from.
+    step: least seconds of a step of a loop. Assumed: the chain of products of
+      a step on a TPU, some thirty kernels on a GPU.
+    source: of the figures.
   """
 
   product: float
@@ -78,10 +78,10 @@ ACCELERATORS = {
 
 
 def all_reduce(kind: Accelerator, devices: int, size: int) -> float:
-  """Seconds to add up `size` bytes over the devices, inside groups and across.
+  """Returns the seconds of an all-reduce of `size` bytes.
 
-  In a group every device comes to hold its part of the sum, parts are added up
-  across groups, and go round the group again.
+  A reduce-scatter in each group, an all-reduce of the parts across groups, and
+  an all-gather in each group.
   """
   inner = min(devices, kind.group)
   outer = math.ceil(devices / kind.group)

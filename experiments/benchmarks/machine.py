@@ -1,4 +1,4 @@
-"""What something was measured on: processor, cores, commit, command."""
+"""Describes the machine, the commit and the command of a benchmark."""
 
 from collections.abc import Sequence
 import os
@@ -11,16 +11,16 @@ from typing import Any
 CHECKOUT = pathlib.Path(__file__).parents[2]
 
 
-def describe(module: str, arguments: Sequence[str]) -> dict[str, Any]:
-  """The machine, the commit and the command, without names and paths.
+def describe(command: str, arguments: Sequence[str]) -> dict[str, Any]:
+  """Returns the machine, the commit and the command, without host and paths.
 
   Args:
-    module: e.g. 'experiments.benchmarks.unroll'.
-    arguments: its flags, each one word; where the output goes is left out.
+    command: e.g. 'python -m experiments.benchmarks.unroll'.
+    arguments: its flags, each one string; --output is dropped.
   """
   kept = [a for a in arguments if not a.startswith('--output')]
   return {
-    'command': ' '.join(['python -m', module, *kept]),
+    'command': ' '.join([command, *kept]),
     'commit': _commit(),
     'processor': _processor(),
     'cores': cores(),
@@ -30,14 +30,14 @@ def describe(module: str, arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def cores() -> int:
-  """The cores that this process, and those it starts, may use."""
+  """Returns the number of cores that this process may use."""
   if hasattr(os, 'sched_getaffinity'):  # Not on macOS.
     return len(os.sched_getaffinity(0))
   return os.cpu_count() or 1
 
 
 def gpu() -> str | None:
-  """The model of the first NVIDIA GPU; None without one."""
+  """Returns the model of the first NVIDIA GPU; None without one."""
   if not shutil.which('nvidia-smi'):
     return None
   command = ['nvidia-smi', '--query-gpu=name', '--format=csv,noheader']
@@ -56,7 +56,7 @@ def _processor() -> str:
 
 
 def _commit() -> str:
-  """The commit of the checkout; with a plus if files differ from it."""
+  """Returns the commit of the checkout; a plus marks uncommitted changes."""
   try:
     commit = _git('rev-parse', '--short', 'HEAD').strip()
     return commit + ('+' if _git('status', '--porcelain', '-uno') else '')

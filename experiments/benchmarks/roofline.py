@@ -2,50 +2,42 @@
 
   launch/benchmark.sh roofline --sizes=all --output=results.json
 
-In one run: the step of `rmc_jax.unroll`, as the benchmark `unroll` times it;
+Measures in one run the step of `rmc_jax.unroll` as the benchmark `unroll` does;
 the rates of one large matrix product and of a pass over memory; and the Linears
-of the step alone, in its loops and shapes, with nothing between them. The bound
-is that of the schedule in counts.py: each phase takes as long as its operations
-at the rate of the large product, or its bytes at the rate of the memory,
-whichever is longer, and one phase begins when another ends. The weights of a
-loop come at the rate that a pass over so many bytes has: that of a cache, if
-there is one that holds them. `share` is the bound by the step's time, in each
-round.
+of the step alone, in their loops and shapes. The bound is that of the schedule
+in counts.py: each phase takes as long as its operations at the rate of the
+large product, or its bytes at the rate of the memory, whichever is longer, and
+one phase begins when another ends. The weights of a loop are read at the rate
+of a pass over as many bytes: that of a cache, if they fit in one. `share` is
+the bound divided by the time of the step, in each trial.
 """
 
 import argparse
 import dataclasses
-import json
-import pathlib
 import statistics
-import sys
-import tempfile
 from typing import Any
 from typing import NamedTuple
 
-from rich.console import Console
 from rich.table import Table
 
 from experiments.benchmarks import agreement
-from experiments.benchmarks import contest
-from experiments.benchmarks import contestants
 from experiments.benchmarks import counts
-from experiments.benchmarks import machine
-from experiments.benchmarks import options as options_lib
+from experiments.benchmarks import harness
+from experiments.benchmarks import report
+from experiments.benchmarks.report import Spread
 from experiments.benchmarks.sizes import Size
 from experiments.benchmarks.sizes import SIZES
 
 _COPIED = 1 << 29  # bytes, more than caches hold
-_COLUMNS = ('GFLOP', 'MB', 'ms of operations', 'ms of bytes', 'bound ms')
 
 
 class Rates(NamedTuple):
-  """What the device reached: operations or bytes a second.
+  """Operations or bytes per second that the device reached.
 
   Attributes:
     product: of the large product.
     copy: of a pass over more than caches hold.
-    weights: of a pass over as much as the weights of the loop.
+    weights: of a pass over as many bytes as the weights of the loop.
   """
 
   product: float
@@ -55,106 +47,45 @@ class Rates(NamedTuple):
 
 def main(arguments: list[str] | None = None) -> None:
   """Measures size after size, and prints a table for each."""
-  arguments = sys.argv[1:] if arguments is None else arguments
-  parser = options_lib.parser(
-    'roofline', str(__doc__).partition('\n')[0], SIZES, ['nth_farthest']
-  )
-  parser.add_argument(
-    '--precision',
-    choices=agreement.TOLERANCE,
-    default='float32',
-    help="of the products' factors (default: float32)",
-  )
+  parser = report.make_parser('roofline', __doc__, SIZES, 'nth_farthest')
+  report.add_precision(parser)
   options = parser.parse_args(arguments)
-  results: dict[str, Any] = {
-    **machine.describe('experiments.benchmarks.roofline', arguments),
-    'device': options.device,
-    'precision': options.precision,
-    'sizes': {},
-  }
-  console = Console(width=100)
-  for name in options.sizes:
-    size = SIZES[name]
-    if options.device == 'gpu' and size.gpu_batch:
-      size = dataclasses.replace(size, batch=size.gpu_batch)
-    results['sizes'][name] = measured = measure(size, options)
-    console.print(table(name, measured))
-    if options.output:
-      options.output.write_text(json.dumps(results, indent=1))
+  report.run(parser, options, arguments, measure, lambda *a: [table(*a)])
 
 
-def measure(size: Size, options: argparse.Namespace) -> dict[str, Any]:
-  """Times the step and the peaks in turn, and compares them.
-
-  Raises:
-    contest.Failed: one of them fails.
-  """
+def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
+  """Times the step and the peaks."""
+  size = SIZES[name].on(options.device)
   itemsize = 2 if options.precision == 'bfloat16' else 4
-  phases = counts.training_step(size, itemsize)
+  phases = counts.phases(size, itemsize)
   weight_bytes = max(phase.weight_bytes for phase in phases if phase.passes > 1)
-  peaks = {
-    'product': {},
-    'copy': {'bytes': _COPIED},
-    'weights': {'peak': 'copy', 'bytes': weight_bytes},
-    'linears': {'size': dataclasses.asdict(size)},
-  }
-  workers: dict[str, contest.Worker] = {}
-  about, facts = {}, {}
-  with tempfile.TemporaryDirectory() as folder:
-    try:
-      for name in ('rmc_jax', *peaks):
-        worker = 'jax_worker' if name == 'rmc_jax' else 'peaks_worker'
-        workers[name] = contest.Worker(
-          contestants.program('jax', worker),
-          contestants.environment(options.device, folder),
-          machine.CHECKOUT,
-        )
-        if name == 'rmc_jax':
-          arrays = pathlib.Path(folder, 'arrays.npz')
-          agreement.write(arrays, size, 'jax')
-          request = {
-            'contestant': name,
-            'arguments': size.arguments(),
-            'arrays': str(arrays),
-          }
-        else:
-          request = {'peak': name} | peaks[name]
-        loaded = workers[name].ask(
-          options.limit,
-          ask='load',
-          device=options.device,
-          precision=options.precision,
-          **request,
-        )
-        about[name] = loaded['about']
-        facts[name] = workers[name].ask(
-          options.limit, ask='build', what='train'
-        )
-      print(f'roofline: {options.rounds} rounds', file=sys.stderr, flush=True)
-      played = contest.play(
-        workers,
-        'train',
-        rounds=options.rounds,
-        turn_seconds=options.turn_seconds,
-        limit=options.limit,
+  with harness.Session(options) as session:
+    arrays = session.folder / 'arrays.npz'
+    agreement.write(arrays, size)
+    requests = {
+      'rmc_jax': {'arguments': size.arguments(), 'arrays': str(arrays)},
+      'product': {'peak': 'product'},
+      'copy': {'peak': 'copy', 'bytes': _COPIED},
+      'weights': {'peak': 'copy', 'bytes': weight_bytes},
+      'linears': {'peak': 'linears', 'size': dataclasses.asdict(size)},
+    }
+    for each, request in requests.items():
+      session.add(
+        each,
+        'jax_worker' if each == 'rmc_jax' else 'peaks_worker',
+        {'name': each, 'precision': options.precision, **request},
+        required=True,
       )
-    finally:
-      for worker in workers.values():
-        worker.stop()
-  for name, reason in played.failures.items():
-    raise contest.Failed(f'{name}: {reason}')
-  return {
-    'size': dataclasses.asdict(size),
-    'itemsize': itemsize,
-    'about': about['rmc_jax'],
-    'facts': facts,
-    'seconds': played.seconds,
-    'idle_share': played.idle_share,
-  }
+    session.time()
+    return session.result(
+      size=dataclasses.asdict(size),
+      itemsize=itemsize,
+      precision=options.precision,
+    )
 
 
 def bound(phase: counts.Phase, rates: Rates) -> tuple[float, float]:
-  """Seconds that the operations, and that the bytes, take at these rates."""
+  """Returns the seconds of the operations and those of the bytes."""
   weights = phase.passes * phase.weight_bytes
   return (
     phase.operations / rates.product,
@@ -162,71 +93,74 @@ def bound(phase: counts.Phase, rates: Rates) -> tuple[float, float]:
   )
 
 
-def table(name: str, measured: dict[str, Any]) -> Table:
-  """The phases, and below them the rates and the share reached."""
-  size = Size(**measured['size'])
-  phases = counts.training_step(size, measured['itemsize'])
-  rounds = [_rates(measured, index) for index in range(_rounds(measured))]
-  rates = Rates(*map(statistics.median, zip(*rounds, strict=True)))
-  seconds = measured['seconds']
-  bounds = [sum(max(bound(phase, each)) for phase in phases) for each in rounds]
-  step = [statistics.median(turn) for turn in seconds['rmc_jax']]
-  shares = contest.spread([b / s for b, s in zip(bounds, step, strict=True)])
-  alone = contest.step_time(seconds['linears'])
-  linears = measured['facts']['linears']['operations']
-  shown = Table(
-    title=f'{name}: T={size.steps} B={size.batch}, {size.mem_slots} x '
-    f'{size.slot_width}, one training step',
-    caption='\n'.join(
-      [
-        f'Product {rates.product / 1e9:,.0f} GFLOP/s, copy '
-        f"{rates.copy / 1e9:,.1f} GB/s, at the size of the loop's weights "
-        f'{rates.weights / 1e9:,.1f} GB/s; medians.',
-        f'Linears alone: {_text(alone.scaled(1e3), ".1f")} ms, '
-        f'{linears / alone.median / 1e9:,.0f} GFLOP/s.',
-        f'Bound: {_text(contest.spread(bounds).scaled(1e3), ".1f")} ms.',
-        f'Step: {_text(contest.spread(step).scaled(1e3), ".1f")} ms. '
-        f'Share: {_text(shares, ".0%")}.',
-      ]
-    ),
-    caption_justify='left',
-  )
-  shown.add_column('phase')
-  for column in _COLUMNS:
-    shown.add_column(column, justify='right')
-  for phase in phases:
-    operations, moved = bound(phase, rates)
-    shown.add_row(
-      phase.name,
-      f'{phase.operations / 1e9:.2f}',
-      f'{phase.all_bytes / 1e6:,.0f}',
-      f'{1e3 * operations:.2f}',
-      f'{1e3 * moved:.2f}',
-      f'{1e3 * max(operations, moved):.2f}',
+def trial_rates(measured: dict[str, Any]) -> list[Rates]:
+  """Returns the rates of each trial."""
+
+  def rates(name, fact):
+    entry = measured['implementations'][name]
+    count = entry['build']['train'][fact]
+    return [count / seconds for seconds in report.trial_times(entry)]
+
+  return [
+    Rates(*each)
+    for each in zip(
+      rates('product', 'operations'),
+      rates('copy', 'bytes'),
+      rates('weights', 'bytes'),
+      strict=True,
     )
-  return shown
+  ]
 
 
-def _rounds(measured: dict[str, Any]) -> int:
-  return len(measured['seconds']['rmc_jax'])
+def median_rates(measured: dict[str, Any]) -> Rates:
+  """Returns the median of each rate over the trials."""
+  trials = zip(*trial_rates(measured), strict=True)
+  return Rates(*map(statistics.median, trials))
 
 
-def _rates(measured: dict[str, Any], index: int) -> Rates:
-  """Those of one round."""
+def table(name: str, measured: dict[str, Any]) -> Table:
+  """Makes a table of the phases; the caption has the rates and the share."""
+  size = Size(**measured['size'])
+  phases = counts.phases(size, measured['itemsize'])
+  rates, entries = median_rates(measured), measured['implementations']
+  bounds = [
+    sum(max(bound(phase, each)) for phase in phases)
+    for each in trial_rates(measured)
+  ]
+  steps = report.trial_times(entries['rmc_jax'])
+  shares = [b / s for b, s in zip(bounds, steps, strict=True)]
+  alone = report.step_time(entries['linears'])
+  operations = entries['linears']['build']['train']['operations']
+  rows = {}
+  for phase in phases:
+    seconds = bound(phase, rates)
+    rows[phase.name] = {
+      'GFLOP': f'{phase.operations / 1e9:.2f}',
+      'MB': f'{phase.all_bytes / 1e6:,.0f}',
+      'ms of operations': f'{1e3 * seconds[0]:.2f}',
+      'ms of bytes': f'{1e3 * seconds[1]:.2f}',
+      'bound ms': f'{1e3 * max(seconds):.2f}',
+    }
 
-  def rate(name, fact):
-    turn = measured['seconds'][name][index]
-    return measured['facts'][name][fact] / statistics.median(turn)
+  def text(spread, form='.1f', factor=1e3):
+    return spread.text(form, factor, separator=' ')
 
-  return Rates(
-    rate('product', 'operations'),
-    rate('copy', 'bytes'),
-    rate('weights', 'bytes'),
+  return report.make_table(
+    f'{name}: {size.text()}, one training step',
+    'phase',
+    rows,
+    measured,
+    notes=[
+      f'Product {rates.product / 1e9:,.0f} GFLOP/s, copy '
+      f"{rates.copy / 1e9:,.1f} GB/s, at the size of the loop's weights "
+      f'{rates.weights / 1e9:,.1f} GB/s; medians.',
+      f'Linears alone: {text(alone)} ms, '
+      f'{operations / alone.median / 1e9:,.0f} GFLOP/s.',
+      f'Bound: {text(Spread.of(bounds))} ms.',
+      f'Step: {text(Spread.of(steps))} ms. '
+      f'Share: {text(Spread.of(shares), ".0%", 1)}.',
+    ],
   )
-
-
-def _text(spread: contest.Spread, form: str) -> str:
-  return spread.text(form).replace('\n', ' ')
 
 
 if __name__ == '__main__':

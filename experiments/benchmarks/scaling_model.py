@@ -1,85 +1,102 @@
 """Models the time of an update against the number of devices.
 
-  python -m experiments.benchmarks.scaling_model
-  python -m experiments.benchmarks.scaling_model --sizes=nth_farthest \
-      --check=scaling.json --roofline=roofline.json
+  launch/benchmark.sh scaling_model --figure=scaling.png
+  launch/benchmark.sh scaling_model --check=scaling.json --roofline=peaks.json
 
 On n devices, with b examples on each:
 
   t(n) = max(compute(b), input(b)) + all-reduce(n)
 
 docs/scaling.md derives the terms. Nothing is measured without --check, which
-compares the model with what experiments.benchmarks.scaling measured, at the
-rates that experiments.benchmarks.roofline did, and times the all-reduce alone.
+times the all-reduce alone and compares the model with the output of the
+benchmark `scaling`, at the rates in that of `roofline`.
 """
 
 import argparse
 import dataclasses
 import json
-import math
 import pathlib
-import sys
-import tempfile
 from typing import Any
 from typing import NamedTuple
 
-import haiku as hk
-import jax
-import jax.numpy as jnp
-from rich.console import Console
 from rich.table import Table
 
 from experiments.benchmarks import accelerators
-from experiments.benchmarks import contest
 from experiments.benchmarks import counts
-from experiments.benchmarks import machine
-from experiments.benchmarks import options as options_lib
+from experiments.benchmarks import harness
+from experiments.benchmarks import report
 from experiments.benchmarks import roofline
 from experiments.benchmarks import scaling
 from experiments.benchmarks.accelerators import Accelerator
 from experiments.benchmarks.roofline import Rates
 from experiments.benchmarks.sizes import Size
 from experiments.benchmarks.sizes import SIZES
-import rmc_jax
 from rmc_jax.analysis.scaling import draw_scaling
-from rmc_jax.models import SequenceClassifier
 
-# Seconds a call costs the host, from one process and from several; measured
-# with 200 and 100 arrays in the state on 2 CPU cores.
+# Seconds that a call costs the host, with one process and with several;
+# measured with 200 and 100 arrays in the state on 2 CPU cores.
 CALL, CALL_OF_SEVERAL = 1.3e-3, 2.0e-3
 # Adam reads gradient, parameter and two moments, and writes the last three.
 _UPDATE_ARRAYS = 7
-_ITEMSIZE = 4  # float32, as the core has all its arrays
+_ITEMSIZE = 4  # float32
 _VOCABULARY = 267_735  # WikiText-103
-_PAYS = 1.5  # times as fast, for twice the devices
-_WEAK_MOST = 256  # devices
+_WORTHWHILE = 1.5  # times as fast, for twice the devices
+_MAX_WEAK = 256  # devices
 
 
 class Workload(NamedTuple):
-  """What is trained.
+  """A model and its data.
 
   Attributes:
     size: the core; its batch is that of one update over all devices.
-    parameters: of the whole model.
-    rows: that the parameters outside the core see of one example.
-    products: that each of these rows takes part in: its result, two gradients,
-      and the result once more where it is too large to be kept.
-    example_bytes: what the host sends.
+    outside: parameters of the model outside the core.
+    rows: of one example that the parameters outside the core multiply.
+    products: in which each of these rows takes part: its result, two gradients,
+      and the result once more where it is too large to be saved.
+    example_bytes: sent by the host.
     updates_per_call: of the compiled program.
-    weak_batch: examples on each device where the batch grows with them.
+    weak_batch: examples on each device, where the batch grows with them.
   """
 
   size: Size
-  parameters: int
-  rows: int
-  products: int
-  example_bytes: int
-  updates_per_call: int
-  weak_batch: int
+  outside: int = 0
+  rows: int = 0
+  products: int = 0
+  example_bytes: int = 0
+  updates_per_call: int = 1
+  weak_batch: int = 1
+
+  @property
+  def parameters(self) -> int:
+    return counts.parameters(self.size) + self.outside
+
+
+WORKLOADS = {
+  # The embedding is also the output layer, below which a Linear maps the
+  # outputs of the core to its width. The logits of 64 x 100 words take 6.9 GB,
+  # so they are computed in blocks, and again for the gradients.
+  'language_model_paper': Workload(
+    dataclasses.replace(SIZES['language_model_paper'], batch=384),
+    outside=_VOCABULARY * 512 + 2501 * 512,
+    rows=100,
+    products=4,
+    example_bytes=100 * 2 * 4,  # inputs and targets, int32
+    weak_batch=64,
+  ),
+  # Data is generated on the device. Outside the core are an MLP and logits.
+  'nth_farthest': Workload(
+    SIZES['nth_farthest'].on('gpu'),
+    outside=723_976,
+    rows=1,
+    products=3,
+    updates_per_call=20,
+    weak_batch=200,
+  ),
+}
 
 
 class Row(NamedTuple):
-  """One number of devices; times in seconds."""
+  """The model at one number of devices; times in seconds."""
 
   devices: int
   batch: int  # on each
@@ -94,54 +111,47 @@ class Row(NamedTuple):
 
   @property
   def rate(self) -> float:
-    """Examples a second, on all of them."""
+    """Examples per second on all devices."""
     return self.devices * self.batch / self.step
 
 
 def main(arguments: list[str] | None = None) -> None:
-  """Prints the model's tables, or with --check how far off it is."""
-  arguments = sys.argv[1:] if arguments is None else arguments
-  options = _parse(arguments)
-  console = Console(width=100)
-  results: dict[str, Any] = machine.describe(
-    'experiments.benchmarks.scaling_model', arguments
-  )
+  """Prints the tables of the model or, with --check, its errors."""
+  options = parse(arguments)
   if options.check:
-    results['check'] = checked = check_files(options)
-    for name, rows in checked.items():
-      console.print(check_table(name, rows))
-  else:
-    results['sizes'] = modelled = {
-      name: predict(WORKLOADS[name](), options.gradient_bytes)
-      for name in options.sizes
-    }
-    for name, found in modelled.items():
-      for title, rows in found.items():
-        console.print(table(f'{name}, {title}', rows))
-    if options.figure:
-      draw(options.figure, modelled)
-  if options.output:
-    options.output.write_text(json.dumps(results, indent=1))
+    report.run(PARSER, options, arguments, check_size, check_tables)
+    return
+  results = report.run(
+    PARSER,
+    options,
+    arguments,
+    lambda name, options: predict(WORKLOADS[name], options.gradient_bytes),
+    lambda name, found: [
+      table(f'{name}, {title}', rows) for title, rows in found.items()
+    ],
+  )
+  if options.figure:
+    draw(options.figure, results['sizes'])
 
 
 def predict(work: Workload, gradient_bytes: int = 4) -> dict[str, list[Row]]:
-  """Rows for each machine, with one batch cut up and with a growing one.
+  """Returns rows for each accelerator, with a fixed and with a growing batch.
 
   Args:
-    work: what is trained.
+    work: the model and its data.
     gradient_bytes: of each number that is exchanged.
   """
   batch = work.size.batch
   found = {}
   for name, kind in accelerators.ACCELERATORS.items():
-    # Others have shares of unequal size, which are refused.
+    # Shares of unequal size are refused.
     strong = [n for n in _powers_of_two(batch) if batch % n == 0]
     found[f'{name}, a batch of {batch}'] = [
       row(work, kind, n, batch // n, gradient_bytes) for n in strong
     ]
     found[f'{name}, {work.weak_batch} on each'] = [
       row(work, kind, n, work.weak_batch, gradient_bytes)
-      for n in _powers_of_two(_WEAK_MOST)
+      for n in _powers_of_two(_MAX_WEAK)
     ]
   return found
 
@@ -153,10 +163,9 @@ def row(
   batch: int,
   gradient_bytes: int,
 ) -> Row:
-  """The three terms, for `batch` examples on each device."""
+  """Computes the three terms for `batch` examples on each device."""
   memory = accelerators.MEMORY_SHARE * kind.memory
   rates = Rates(accelerators.PRODUCT_SHARE * kind.product, memory, memory)
-  # Made by the hosts while the devices compute.
   call = CALL if devices <= kind.per_host else CALL_OF_SEVERAL
   return Row(
     devices,
@@ -170,20 +179,18 @@ def row(
 def compute(
   work: Workload, batch: int, rates: Rates, step: float = 0.0
 ) -> float:
-  """Seconds of the phases of an update of `batch` examples on one device.
+  """Returns the seconds of an update of `batch` examples on one device.
 
-  Each takes as long as its operations or its bytes, whichever is longer, but
-  `step` seconds at least for each time that it goes through the weights.
+  Each phase takes as long as its operations or its bytes, whichever is longer,
+  but at least `step` seconds per pass.
   """
-  outside = work.parameters - counts.parameters(work.size)
-  rows = batch * work.rows
   phases = [
-    *counts.training_step(dataclasses.replace(work.size, batch=batch)),
+    *counts.phases(dataclasses.replace(work.size, batch=batch)),
     counts.Phase(
       'outside the core',
-      2 * work.products * outside * rows,
+      2 * work.products * work.outside * batch * work.rows,
       0,
-      _ITEMSIZE * outside,
+      _ITEMSIZE * work.outside,
       work.products,
     ),
     counts.Phase(
@@ -195,271 +202,195 @@ def compute(
   )
 
 
-def pays_up_to(rows: list[Row]) -> int:
-  """The most devices that are 1.5 times as fast as half of them."""
+def worthwhile_devices(rows: list[Row]) -> int:
+  """Returns the most devices that are 1.5 times as fast as half of them."""
   pairs = zip(rows, rows[1:], strict=False)
   return max(
-    (b.devices for a, b in pairs if b.rate >= _PAYS * a.rate), default=1
+    (b.devices for a, b in pairs if b.rate >= _WORTHWHILE * a.rate), default=1
   )
 
 
 def table(title: str, rows: list[Row]) -> Table:
-  """A row for each number of devices."""
-  most = pays_up_to(rows)
+  """Makes a table with a row for each number of devices."""
+  most = worthwhile_devices(rows)
   open_end = ', the most in this table' if most == rows[-1].devices else ''
-  shown = Table(
-    title=title,
-    caption=f'Twice the devices are {_PAYS} times as fast up to {most}'
-    f'{open_end}.',
-    caption_justify='left',
+  cells = {
+    f'{each.devices}': {
+      'batch on each': f'{each.batch}',
+      'compute ms': f'{1e3 * each.compute:.2f}',
+      'all-reduce ms': f'{1e3 * each.all_reduce:.2f}',
+      'input ms': f'{1e3 * each.input:.2f}',
+      'step ms': f'{1e3 * each.step:.2f}',
+      'efficiency': f'{each.rate / each.devices / rows[0].rate:.0%}',
+      'examples/s': f'{each.rate:,.0f}',
+    }
+    for each in rows
+  }
+  note = (
+    f'Twice the devices are {_WORTHWHILE} times as fast up to {most}{open_end}.'
   )
-  columns = 'devices,batch on each,compute ms,all-reduce ms,input ms,step ms'
-  for column in [*columns.split(','), 'efficiency', 'examples/s']:
-    shown.add_column(column, justify='right')
-  for each in rows:
-    times = each.compute, each.all_reduce, each.input, each.step
-    shown.add_row(
-      f'{each.devices}',
-      f'{each.batch}',
-      *[f'{1e3 * seconds:.2f}' for seconds in times],
-      f'{each.rate / each.devices / rows[0].rate:.0%}',
-      f'{each.rate:,.0f}',
-    )
-  return shown
+  return report.make_table(title, 'devices', cells, notes=[note])
 
 
 def draw(path: pathlib.Path, modelled: dict[str, dict[str, list[Row]]]) -> None:
-  """The rows with one batch, as times as fast as one device."""
+  """Draws the speed with a fixed batch relative to one device."""
   panels: dict[str, dict[str, list[tuple[int, float]]]] = {}
   marked = {}
   for name, found in modelled.items():
     for title, rows in found.items():
       label, kind = title.split(', ')
-      if not kind.startswith('a batch'):
-        continue
-      panel = f'{name}, {kind}'
-      points = [(each.devices, each.rate / rows[0].rate) for each in rows]
-      panels.setdefault(panel, {})[label] = points
-      marked[panel, label] = pays_up_to(rows)
+      if kind.startswith('a batch'):
+        panel = f'{name}, {kind}'
+        points = [(each.devices, each.rate / rows[0].rate) for each in rows]
+        panels.setdefault(panel, {})[label] = points
+        marked[panel, label] = worthwhile_devices(rows)
   draw_scaling(path, panels, marked=marked)
 
 
-def check_files(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
-  """Compares each size of --check; measures the all-reduce of its layouts."""
-  measured = json.loads(options.check.read_text())['sizes']
-  rates = json.loads(options.roofline.read_text())['sizes']
-  if missing := set(measured) - set(rates):
-    raise SystemExit(
-      f'{options.roofline} has no {", ".join(sorted(missing))}, which '
-      f'{options.check} has. Run experiments.benchmarks.roofline with the same '
-      '--sizes.'
-    )
-  return {
-    name: check(found, measured_rates(rates[name]), exchange(found, options))
-    for name, found in measured.items()
-  }
+def check_size(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+  """Times the all-reduce of the layouts of one size, and checks the model."""
+  measured, peaks = [
+    json.loads(path.read_text())['sizes'][name]
+    for path in (options.check, options.roofline)
+  ]
+  exchanges = time_all_reduce(measured, options)
+  return check(measured, roofline.median_rates(peaks), exchanges)
 
 
 def check(
   measured: dict[str, Any], rates: Rates, exchanges: dict[str, float]
 ) -> list[dict[str, Any]]:
-  """What the model says of layouts whose devices share one processor.
+  """Compares the model with layouts whose devices share one processor.
 
-  All devices together have the rates, so what each does takes n times as long
-  as alone. One factor, from plain jit of the same run, stands for the share of
-  the bound that is reached; the rest is predicted. `shares` is what the model
-  says with the compute of a share as plain jit takes for it, not as counted:
-  its errors are those of the other terms.
+  All devices together have the rates, so each takes n times as long as alone.
+  One factor is fitted to plain jit of the same run: the share of the bound that
+  is reached. `shares` is the model with the measured compute of a share with
+  plain jit in place of the counted one, so its errors are those of the other
+  terms.
 
   Args:
-    measured: of one size, as `scaling.measure` returns it.
+    measured: the result of `scaling.measure`.
     rates: of the whole machine.
     exchanges: layout -> seconds of its all-reduce.
   """
-  size, entries = Size(**measured['size']), measured['layouts']
-  work = Workload(size, counts.parameters(size), 0, 0, 0, 1, size.batch)
-  plain = contest.step_time(entries[scaling.PLAIN.name]['seconds']).median
+  size, entries = Size(**measured['size']), report.timed(measured)
+  work = Workload(size)
+  plain = report.step_time(entries[scaling.PLAIN.name]).median
   slower = plain / compute(work, size.batch, rates)
   rows = []
-  for name, entry in entries.items():
-    layout = scaling.Layout(**entry['layout'])
-    if not layout.mapped or 'left_out' in entry:
-      continue
-    share = compute(work, size.batch // layout.devices, rates)
-    predicted = slower * layout.devices * share + exchanges[name]
-    jitted = scaling.shares(entries, layout.devices)  # ms
-    seconds = contest.step_time(entry['seconds']).median
+  for name, all_reduce in exchanges.items():
+    devices = entries[name]['layout']['devices']
+    share = compute(work, size.batch // devices, rates)
+    predicted = slower * devices * share + all_reduce
+    jitted = scaling.shares(entries, devices)
+    seconds = report.step_time(entries[name]).median
     rows.append(
       {
         'layout': name,
         'measured': seconds,
+        'all_reduce': all_reduce,
         'predicted': predicted,
-        'shares': None if jitted is None else jitted / 1e3 + exchanges[name],
-        'all_reduce': exchanges[name],
         'error': predicted / seconds - 1,
+        'shares': None if jitted is None else jitted + all_reduce,
       }
     )
   return rows
 
 
-def measured_rates(found: dict[str, Any]) -> Rates:
-  """Of one size, as `roofline.measure` returns it; medians."""
-
-  def rate(name, fact):
-    seconds = contest.step_time(found['seconds'][name]).median
-    return found['facts'][name][fact] / seconds
-
-  return Rates(
-    rate('product', 'operations'),
-    rate('copy', 'bytes'),
-    rate('weights', 'bytes'),
-  )
-
-
-def exchange(
+def time_all_reduce(
   measured: dict[str, Any], options: argparse.Namespace
 ) -> dict[str, float]:
-  """Layout -> seconds of an all-reduce of as many bytes as its gradient has."""
-  size = Size(**measured['size'])
-  seconds: dict[str, float] = {}
-  with tempfile.TemporaryDirectory() as folder:
-    for name, entry in measured['layouts'].items():
+  """Returns layout -> seconds of an all-reduce of the size of its gradient."""
+  seconds = {}
+  with harness.Session(options) as session:
+    for name, entry in report.timed(measured).items():
       layout = scaling.Layout(**entry['layout'])
-      if not layout.mapped or 'left_out' in entry:
-        continue
-      seconds[name] = 0.0
-      if layout.devices == 1:
-        continue
-      worker = scaling.start(layout, options, folder, 'all_reduce_worker')
-      try:
-        scaling.build(worker, layout, size, options)
-        played = contest.play(
-          {name: worker},
-          'train',
-          rounds=options.rounds,
-          turn_seconds=options.turn_seconds,
-          limit=options.limit,
-        )
-      finally:
-        worker.stop()
-      if name in played.failures:
-        raise contest.Failed(f'{name}: {played.failures[name]}')
-      seconds[name] = contest.step_time(played.seconds[name]).median
+      if layout.mapped:
+        seconds[name] = 0.0
+        if layout.devices > 1:
+          size = Size(**measured['size'])
+          scaling.add(
+            session, layout, size, options, 'all_reduce', required=True
+          )
+    session.time()
+  for name, entry in session.entries.items():
+    seconds[name] = report.step_time(entry).median
   return seconds
 
 
-def check_table(name: str, rows: list[dict[str, Any]]) -> Table:
-  """What was measured, what the model says, and by how much it is off."""
+def check_tables(name: str, rows: list[dict[str, Any]]) -> list[Table]:
+  """Makes a table of measured and modelled times."""
   worst = max(abs(each['error']) for each in rows)
-  shown = Table(
-    title=f'{name}: measured and modelled',
-    caption=f'The model is off by {worst:.0%} at most.',
-    caption_justify='left',
-  )
-  shown.add_column('layout')
-  columns = 'measured ms,all-reduce ms,modelled ms,error,from shares ms,error'
-  for column in columns.split(','):
-    shown.add_column(column, justify='right')
+  cells = {}
   for each in rows:
-    shares = each['shares']
-    shown.add_row(
-      each['layout'],
-      *[
-        f'{1e3 * each[key]:.1f}'
-        for key in ('measured', 'all_reduce', 'predicted')
-      ],
-      f'{each["error"]:+.0%}',
-      '' if shares is None else f'{1e3 * shares:.1f}',
-      '' if shares is None else f'{shares / each["measured"] - 1:+.0%}',
-    )
-  return shown
+    cells[each['layout']] = {
+      'measured ms': f'{1e3 * each["measured"]:.1f}',
+      'all-reduce ms': f'{1e3 * each["all_reduce"]:.1f}',
+      'modelled ms': f'{1e3 * each["predicted"]:.1f}',
+      'error': f'{each["error"]:+.0%}',
+    }
+    if each['shares'] is not None:
+      cells[each['layout']] |= {
+        'from shares ms': f'{1e3 * each["shares"]:.1f}',
+        'their error': f'{each["shares"] / each["measured"] - 1:+.0%}',
+      }
+  note = f'The largest error of the model is {worst:.0%}.'
+  title = f'{name}: measured and modelled'
+  return [report.make_table(title, 'layout', cells, notes=[note])]
 
 
-def nth_farthest() -> Workload:
-  """The paper's size: experiments/nth_farthest makes its data on the device."""
-  size = dataclasses.replace(SIZES['nth_farthest'], batch=1600)
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+  """Parses the flags; with --check the sizes are those of its file."""
+  options = PARSER.parse_args(arguments)
+  for flag in ('check', 'roofline'):
+    path = getattr(options, flag)
+    if path and not path.is_file():
+      PARSER.error(f'--{flag}={path} does not exist')
+  if bool(options.check) != bool(options.roofline):
+    PARSER.error('--check and --roofline require each other')
+  if options.check:
+    options.sizes = list(json.loads(options.check.read_text())['sizes'])
+    known = json.loads(options.roofline.read_text())['sizes']
+    if missing := sorted(set(options.sizes) - set(known)):
+      PARSER.error(
+        f'--roofline={options.roofline} lacks the sizes {", ".join(missing)} '
+        f'of --check={options.check}. Run experiments.benchmarks.roofline with '
+        'the same --sizes.'
+      )
+  return options
 
-  def model(inputs):  # [B, T, X]
-    return SequenceClassifier(_core(size), num_classes=8)(inputs)
 
-  inputs = jax.ShapeDtypeStruct((1, size.steps, size.features), jnp.float32)
-  return Workload(size, _parameters(model, inputs), 1, 3, 0, 20, 200)
-
-
-def language_model() -> Workload:
-  """The paper's size: the embedding is also the output layer.
-
-  The logits of 64 x 100 words take 6.9 GB, so that they are made in blocks, and
-  made again for the gradients.
-  """
-  size = dataclasses.replace(SIZES['language_model_paper'], batch=384)
-
-  def model(words):  # [T, B]
-    core, embed = _core(size), hk.Embed(_VOCABULARY, size.features)
-    state = core.initial_state(words.shape[1])
-    outputs, _ = rmc_jax.unroll(core, embed(words), state)
-    return hk.Linear(size.features)(outputs) @ embed.embeddings.T
-
-  words = jax.ShapeDtypeStruct((size.steps, 1), jnp.int32)
-  example_bytes = 2 * 4 * size.steps  # words and the words after them, int32
-  return Workload(
-    size, _parameters(model, words), size.steps, 4, example_bytes, 1, 64
+def _make_parser() -> argparse.ArgumentParser:
+  parser = report.make_parser(
+    'scaling_model', __doc__, WORKLOADS, ','.join(WORKLOADS)
   )
-
-
-WORKLOADS = {
-  'language_model_paper': language_model,
-  'nth_farthest': nth_farthest,
-}
-
-
-def _core(size):
-  return rmc_jax.RelationalMemory(**size.arguments())
-
-
-def _parameters(model, inputs: jax.ShapeDtypeStruct) -> int:
-  """The number of scalars of the model; makes none of them."""
-  init = hk.transform(model).init
-  params = jax.eval_shape(init, jax.random.key(0), inputs)
-  return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
-
-
-def _powers_of_two(most: int) -> list[int]:
-  return [1 << i for i in range(most.bit_length())]
-
-
-def _parse(arguments: list[str]) -> argparse.Namespace:
-  parser = options_lib.parser(
-    'scaling_model', str(__doc__).partition('\n')[0], WORKLOADS, WORKLOADS
-  )
-  parser.add_argument(
-    '--figure', type=pathlib.Path, help='where to draw it, as PNG'
-  )
-  parser.add_argument(
+  add = parser.add_argument
+  add('--figure', type=pathlib.Path, help='PNG file to draw')
+  add(
     '--gradient_bytes',
     type=int,
     choices=(2, 4),
     default=4,
     help='of a number in the all-reduce: 2 for bfloat16 (default: 4)',
   )
-  parser.add_argument(
+  add(
     '--check',
     type=pathlib.Path,
-    help="what experiments.benchmarks.scaling wrote; --sizes are the file's",
+    help='output of experiments.benchmarks.scaling; determines --sizes',
   )
-  parser.add_argument(
+  add(
     '--roofline',
     type=pathlib.Path,
-    help='what experiments.benchmarks.roofline wrote, for --check',
+    help='output of experiments.benchmarks.roofline, for --check',
   )
-  options = parser.parse_args(arguments)
-  for flag in ('check', 'roofline'):
-    path = getattr(options, flag)
-    if path and not path.is_file():
-      parser.error(f'--{flag}: there is no file {path}')
-  if bool(options.check) != bool(options.roofline):
-    parser.error('--check and --roofline go together')
-  return options
+  return parser
+
+
+PARSER = _make_parser()
+
+
+def _powers_of_two(most: int) -> list[int]:
+  return [1 << i for i in range(most.bit_length())]
 
 
 if __name__ == '__main__':

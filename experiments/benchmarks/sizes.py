@@ -1,20 +1,20 @@
-"""The sizes that are measured, by name; plain data."""
+"""The sizes of the core that benchmarks measure, by name."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-  """One core on one batch of sequences.
+  """A core and a batch of sequences.
 
   Attributes:
     steps: T, the length of the sequences.
     batch: B, on a CPU.
-    features: width of one input.
+    features: X, the width of an input.
     mem_slots: N.
     head_size: V.
     num_heads: H.
-    source: where these numbers are from.
+    source: of these numbers.
     key_size: K; None means V.
     gate_style: 'unit' or 'memory'.
     mlp_layers: layers of the MLP after the attention.
@@ -40,11 +40,11 @@ class Size:
 
   @property
   def state_size(self) -> int:
-    """N * D: units of the memory, and of an LSTM with as large a state."""
+    """N * D, also the units of an LSTM with a state of the same size."""
     return self.mem_slots * self.slot_width
 
   def arguments(self) -> dict[str, int | str | None]:
-    """What the core is constructed with, in the original's words."""
+    """Returns the arguments of the core, which Sonnet names alike."""
     return {
       'mem_slots': self.mem_slots,
       'head_size': self.head_size,
@@ -53,6 +53,16 @@ class Size:
       'gate_style': self.gate_style,
       'attention_mlp_layers': self.mlp_layers,
     }
+
+  def on(self, device: str) -> 'Size':
+    """Returns the size with the batch of 'cpu' or 'gpu'."""
+    gpu_batch = self.gpu_batch if device == 'gpu' else None
+    return dataclasses.replace(self, batch=gpu_batch or self.batch)
+
+  def text(self) -> str:
+    """Returns e.g. 'T=8 B=200, 8 x 256'."""
+    slots = f'{self.mem_slots} x {self.slot_width}'
+    return f'T={self.steps} B={self.batch}, {slots}'
 
 
 _NTH_FARTHEST = Size(
@@ -120,10 +130,10 @@ SIZES = {
     source='Santoro et al. 2018, A.4; the batch of one device',
   ),
   'agent': _AGENT,
-  # The agent's core on short to long sequences: is it linear in T?
+  # The agent's core on short to long sequences: whether time grows with T.
   **{
     f'steps_{steps}': dataclasses.replace(
-      _AGENT, steps=steps, source="the agent's core, another length"
+      _AGENT, steps=steps, source='the core of the agent, another length'
     )
     for steps in (8, 32, 128, 512)
   },

@@ -1,1 +1,1 @@
-"""The contestants' programs, one for each framework, in its own environment."""
+"""The programs that are timed, each in the environment of its framework."""

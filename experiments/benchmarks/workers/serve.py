@@ -1,19 +1,18 @@
-"""The conversation a contestant has with experiments/benchmarks/contest.py.
+"""Answers the questions of experiments/benchmarks/harness.py.
 
-One JSON object a line, a question on standard input, an answer on the standard
+One JSON object per line, questions on standard input, answers on the standard
 output that the process started with:
 
-  {"ask": "load", ...}                           {"about": {...}}
-  {"ask": "build", "what": "train"}              {"seconds": 1.5, ...}
-  {"ask": "check", "path": "x.npz"}              {}
-  {"ask": "run", "what": "train", "steps": 5}    {"seconds": [0.1, ...]}
-  {"ask": "memory", "what": "train", ...}        {"bytes": 123456}
-  {"ask": "quit"}                                {}
+  {"ask": "load", ...}                              {"about": {...}}
+  {"ask": "build", "step": "train"}                 {"seconds": 1.5, ...}
+  {"ask": "memory", "step": "train"}                {"memory_bytes": 1234, ...}
+  {"ask": "check", "path": "x.npz"}                 {}
+  {"ask": "run", "step": "train", "count": 5}       {"seconds": [0.1, ...]}
 
-`what` is 'train', a training step, or 'forward'. A question that fails is
-answered with {"error": "ValueError: ..."}. Between two questions the process
-waits for the pipe and does nothing; so one step comes before those that "run"
-counts.
+A question that fails is answered with {"error": "ValueError: ..."}. Every
+question has a "process", the index among the processes of one job. Between
+questions the process waits for the pipe and does nothing; so "run" does one
+step before those that it times.
 """
 # The rest of the project is Python 3.11; this file must stay valid 3.7.
 
@@ -28,42 +27,38 @@ import traceback
 import numpy as np
 
 
-class Contestant:
+class Implementation:
   """What a worker makes of {"ask": "load"}.
 
-  `about` is a dict for the report: versions, the device, what was chosen.
+  `about` is a dict for the report: versions and the device.
   """
 
   about = {}
 
-  def build(self, what):
-    """Returns (step, facts): a function that does one step, and a dict.
+  def build(self, step):
+    """Returns a function that does one step, and a dict of facts.
 
-    The step returns when all of its results are there. Whatever is compiled is
-    compiled here or by the first step, which is counted to the build.
+    The function returns when all results of the step are there. Compilation
+    happens here or in the first call, which counts as part of the build.
     """
     raise NotImplementedError
 
   def results(self):
-    """Name -> array, of all that is built.
-
-    `outputs` [T, B, N * D] of 'forward'; `loss` and `gradients/<weight>` of
-    'train'.
-    """
+    """Returns name -> array, from all steps built, for the agreement check."""
     raise NotImplementedError
 
   def device_memory(self):
-    """(bytes in use, peak bytes) of an accelerator; None on a CPU."""
+    """Returns (bytes in use, peak bytes) of an accelerator; None on a CPU."""
 
 
 def serve(load):
-  """Answers until told to quit or left alone.
+  """Answers questions until standard input ends.
 
   Args:
-    load: (request dict, name -> array) -> Contestant.
+    load: (request dict, name -> array) -> Implementation.
   """
   answers = os.fdopen(os.dup(1), 'w')
-  os.dup2(2, 1)  # What a framework prints is no answer.
+  os.dup2(2, 1)  # Keeps what a framework prints out of the answers.
   session = _Session(load)
   for line in sys.stdin:
     request = json.loads(line)
@@ -71,90 +66,79 @@ def serve(load):
       answer = getattr(session, request['ask'])(request)
     except Exception as error:
       traceback.print_exc()
-      said = traceback.format_exception_only(type(error), error)
-      answer = {'error': ''.join(said).splitlines()[0]}
+      text = traceback.format_exception_only(type(error), error)
+      answer = {'error': ''.join(text).splitlines()[0]}
     answers.write(json.dumps(answer) + '\n')
     answers.flush()
-    if request['ask'] == 'quit':
-      return
 
 
 class _Session:
-  """The questions, by name."""
+  """Answers each question in the method of its name."""
 
   def __init__(self, load):
     self._load = load
-    self._contestant = Contestant()
+    self._implementation = Implementation()
     self._steps = {}
-    self._before = 0  # bytes held before the first build
+    self._base = 0  # bytes in use before the first build
 
   def load(self, request):
     arrays = {}
     if 'arrays' in request:
       with np.load(request['arrays']) as file:
         arrays = dict(file)
-    self._contestant = self._load(request, arrays)
-    return {'about': self._contestant.about}
+    self._implementation = self._load(request, arrays)
+    return {'about': self._implementation.about}
 
   def build(self, request):
     if not self._steps:
-      self._before = self._held()
+      device = self._implementation.device_memory()
+      _trim()
+      self._base = device[0] if device else _status_bytes('VmRSS') or 0
     start = time.perf_counter()
-    step, facts = self._contestant.build(request['what'])
+    step, facts = self._implementation.build(request['step'])
     step()
     seconds = time.perf_counter() - start
-    self._steps[request['what']] = step
+    self._steps[request['step']] = step
     return dict(facts, seconds=seconds)
 
+  def memory(self, request):
+    """Measures the peak of two steps, and how much a build has added to it."""
+    _trim()
+    # Where the kernel refuses this, the peak is that since the start.
+    with contextlib.suppress(OSError), open('/proc/self/clear_refs', 'w') as f:
+      f.write('5')
+    for _ in range(2):
+      self._steps[request['step']]()
+    device = self._implementation.device_memory()
+    peak = device[1] if device else _status_bytes('VmHWM')
+    above = None if peak is None else peak - self._base
+    return {'memory_bytes': above, 'peak_bytes': peak}
+
   def check(self, request):
-    np.savez(request['path'], **self._contestant.results())
+    results = self._implementation.results()
+    if request['process'] == 0:
+      np.savez(request['path'], **results)
     return {}
 
   def run(self, request):
-    step, seconds = self._steps[request['what']], []
-    step()  # Uncounted: the others' turns have taken its caches and pages.
-    for _ in range(request['steps']):
+    step, seconds = self._steps[request['step']], []
+    step()  # Caches and pages belonged to other implementations.
+    for _ in range(request['count']):
       start = time.perf_counter()
       step()
       seconds.append(time.perf_counter() - start)
+    _trim()
     return {'seconds': seconds}
-
-  def memory(self, request):
-    """Peak during some steps, above what was held before the first build."""
-    _trim()
-    _reset_peak()
-    for _ in range(request['steps']):
-      self._steps[request['what']]()
-    device = self._contestant.device_memory()
-    peak = device[1] if device else _status_bytes('VmHWM')
-    return {'bytes': None if peak is None else peak - self._before}
-
-  def quit(self, request):
-    del request
-    return {}
-
-  def _held(self):
-    device = self._contestant.device_memory()
-    if device:
-      return device[0]
-    _trim()
-    return _status_bytes('VmRSS') or 0
 
 
 def _trim():
-  """Gives freed memory back, so that what is held is what is needed."""
+  """Returns freed memory to the kernel."""
   with contextlib.suppress(AttributeError, OSError):  # Not with glibc.
     ctypes.CDLL(None).malloc_trim(0)
 
 
-def _reset_peak():
-  # Not on Linux, or not allowed: then the peak is that since the start.
-  with contextlib.suppress(OSError), open('/proc/self/clear_refs', 'w') as file:
-    file.write('5')
-
-
 def _status_bytes(field):
-  """A size in /proc/self/status; None where there is no such file."""
+  """Reads a size from /proc/self/status; None where there is no such file."""
   try:
     with open('/proc/self/status') as file:
       lines = file.read().splitlines()

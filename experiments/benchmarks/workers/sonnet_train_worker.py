@@ -1,11 +1,11 @@
-"""The authors' script of Nth Farthest, `rmc_nth_farthest`, update by update.
+"""Runs the authors' script of Nth Farthest, `rmc_nth_farthest`, step by step.
 
-It runs as it is in the dm-sonnet of launch/parity.sh, on its own dataset, in
-its own loop and session, with two things given to it from outside: the numbers
-of heads and blocks and the widths of the read-out, where the script as shipped
-takes the number of memories for both and has 256; and the pace of its loop. Its
-reports, every `log_stride` updates, come once at the start. A step is
-`updates_per_call` of its iterations.
+The script of the dm-sonnet of launch/parity.sh runs unchanged, on its own
+dataset, in its own loop and session, except for two things. Heads, blocks and
+the widths of the read-out are set from outside: as shipped it uses the number
+of memories for the first two and 256 for the last. And its loop waits before
+each iteration. Its report, every `log_stride` updates, comes once at the start.
+A step is `updates_per_call` iterations.
 """
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 # The rest of the project is Python 3.11; this file must stay valid 3.7.
@@ -14,15 +14,17 @@ import importlib
 import threading
 import types
 
+import numpy as np
+
 from experiments.benchmarks.workers import serve
 from experiments.benchmarks.workers import sonnet_worker
 
 
-class Script(serve.Contestant):
-  """The script in a thread of its own, held before every iteration."""
+class Script(serve.Implementation):
+  """The script in a thread of its own, paused before every iteration."""
 
   def __init__(self, request, arrays):
-    del arrays  # It makes its own data and weights.
+    del arrays  # The script makes its own data and weights.
     original = sonnet_worker.load_original()
     if original.about['shimmed']:
       raise RuntimeError(
@@ -34,53 +36,60 @@ class Script(serve.Contestant):
     self._script = importlib.import_module('sonnet.examples.rmc_nth_farthest')
     preset = request['preset']
     self._updates = preset['updates_per_call']
-    self._turn, self._done = threading.Semaphore(0), threading.Semaphore(0)
+    items = self._updates * preset['batch_size']
+    self._facts = {'items': items, 'batches': self._updates}
+    self._resume, self._paused = threading.Semaphore(0), threading.Semaphore(0)
     self._error = None
+    self._parameters = 0
     self._adapt(preset)
     threading.Thread(target=self._run, daemon=True).start()
-    self._done.acquire()  # Its graph is built, or building it failed.
+    self._paused.acquire()  # The graph is built, or building it failed.
     self._raise_error()
-    self.about = dict(original.about, platform='cpu', parameters=self._size)
+    self.about = dict(original.about, platform='cpu')
 
-  def build(self, what):
+  def build(self, step):
     """See base class."""
-    del what
-    return self._step, {}
+    del step
+    return self._step, self._facts
+
+  def results(self):
+    """See base class."""
+    return {'parameters': np.array(self._parameters)}
 
   def _step(self):
     for _ in range(self._updates):
-      self._turn.release()
-      self._done.acquire()
+      self._resume.release()
+      self._paused.acquire()
       self._raise_error()
 
   def _run(self):
     try:
-      # Nothing is reported beyond the first iteration.
+      # An infinite stride: nothing is reported after the first iteration.
       self._script.build_and_train(iterations=None, log_stride=float('inf'))
     except BaseException as error:
       self._error = error
-      self._done.release()
+      self._paused.release()
 
   def _raise_error(self):
     if self._error is not None:
       raise RuntimeError('The script ended.') from self._error
 
   def _iterations(self, iterations):
-    """Stands where the script has range(iterations)."""
+    """Replaces range(iterations) in the script."""
     del iterations
-    self._size = sum(
+    self._parameters = sum(
       variable.shape.num_elements()
       for variable in self._tf.trainable_variables()
     )
     iteration = 0
     while True:
-      self._done.release()
-      self._turn.acquire()
+      self._paused.release()
+      self._resume.acquire()
       yield iteration
       iteration += 1
 
   def _adapt(self, preset):
-    """Gives the script its flags, the right model, and our pace."""
+    """Sets the flags of the script, its model and the pace of its loop."""
     script, core = self._script, preset['core']
     optimizer = preset['optimizer']
     flags = {
@@ -91,7 +100,7 @@ class Script(serve.Contestant):
       'head_size': core['head_size'],
       'learning_rate': optimizer['learning_rate'],
       'min_learning_rate': optimizer['floor'],
-      # The script has the rate fall by a tenth in a hundredth of its epochs.
+      # The script decays the rate by a tenth every hundredth of its epochs.
       'epochs': 100 * optimizer['decay_every'],
     }
     script.FLAGS(

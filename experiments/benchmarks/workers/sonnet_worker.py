@@ -1,9 +1,9 @@
-"""The original as a contestant: the authors' Sonnet module on TensorFlow.
+"""Unrolls the original, the authors' Sonnet module on TensorFlow.
 
-Runs in the environment of launch/parity.sh and imports nothing of rmc_jax but,
-by its path, the file that finds the authors' code there. Inputs are variables:
-neither copied at each step nor constants. Results are fetched, which copies
-nothing; those of a tf.group TensorFlow would not compute at all.
+Runs in the environment of launch/parity.sh and imports nothing of rmc_jax
+except, by its path, the file that loads the authors' code there. Inputs are
+variables, so they are neither copied in each step nor folded as constants.
+Results are fetched, which copies nothing; TensorFlow would prune a tf.group.
 """
 # pyright: reportMissingImports=false
 # The rest of the project is Python 3.11; this file must stay valid 3.7.
@@ -19,8 +19,8 @@ _RUNNER = os.path.join(
 )
 
 
-class SonnetContestant(serve.Contestant):
-  """A graph with the unroll, its loss and the gradients of all weights."""
+class Unroll(serve.Implementation):
+  """A graph of the unroll, its loss and the gradients of all weights."""
 
   def __init__(self, request, arrays):
     original = load_original()
@@ -30,7 +30,7 @@ class SonnetContestant(serve.Contestant):
       tf.get_variable(name, initializer=arrays[name], trainable=False)
       for name in ('inputs', 'state')
     )
-    unroll = {'loop': _loop, 'steps': _steps}[request['variant'] or 'steps']
+    unroll = {'loop': _loop, 'steps': _steps}[request['variant']]
     self._outputs = unroll(tf, core, inputs, state)
     self._weights = {v.op.name: v for v in core.get_variables()}
     self._fetched = {}
@@ -50,10 +50,10 @@ class SonnetContestant(serve.Contestant):
     )
     self.about = dict(original.about, platform='cpu')
 
-  def build(self, what):
+  def build(self, step):
     """See base class."""
     tf = self._tf
-    if what == 'train':
+    if step == 'train':
       loss = tf.reduce_mean(tf.square(self._outputs))
       gradients = tf.gradients(loss, list(self._weights.values()))
       fetched = {'gradients/' + n: g for n, g in zip(self._weights, gradients)}
@@ -69,7 +69,7 @@ class SonnetContestant(serve.Contestant):
 
 
 def _steps(tf, core, inputs, state):
-  """T calls of the core, one after the other in the graph."""
+  """Calls the core T times, in a static graph."""
   outputs = []
   for x in tf.unstack(inputs):
     output, state = core(x, state)
@@ -78,30 +78,30 @@ def _steps(tf, core, inputs, state):
 
 
 def _loop(tf, core, inputs, state):
-  """tf.while_loop, as tf.nn.dynamic_rnn of the authors' example makes it."""
+  """Uses tf.while_loop, as tf.nn.dynamic_rnn of the authors' example does."""
   num_steps = inputs.shape[0].value
-  given = tf.TensorArray(inputs.dtype, num_steps).unstack(inputs)
-  made = tf.TensorArray(inputs.dtype, num_steps)
-  # The original makes its variables at its first call: not inside the loop.
-  core(given.read(0), state)
+  inputs_array = tf.TensorArray(inputs.dtype, num_steps).unstack(inputs)
+  outputs_array = tf.TensorArray(inputs.dtype, num_steps)
+  # The first call creates the variables; it must be outside the loop.
+  core(inputs_array.read(0), state)
 
-  def body(t, made, state):
-    output, state = core(given.read(t), state)
-    return t + 1, made.write(t, output), state
+  def body(t, outputs_array, state):
+    output, state = core(inputs_array.read(t), state)
+    return t + 1, outputs_array.write(t, output), state
 
-  _, made, _ = tf.while_loop(
+  _, outputs_array, _ = tf.while_loop(
     lambda t, *_: t < num_steps,
     body,
-    (tf.constant(0), made, tf.identity(state)),
+    (tf.constant(0), outputs_array, tf.identity(state)),
     parallel_iterations=32,
   )
-  outputs = made.stack()
+  outputs = outputs_array.stack()
   outputs.set_shape([num_steps, inputs.shape[1], None])
   return outputs
 
 
 def load_original():
-  """TensorFlow and the authors' modules, as reference_runner.py loads them."""
+  """Loads TensorFlow and the authors' modules with reference_runner.py."""
   spec = importlib.util.spec_from_file_location('reference_runner', _RUNNER)
   assert spec is not None
   assert spec.loader is not None
@@ -111,4 +111,4 @@ def load_original():
 
 
 if __name__ == '__main__':
-  serve.serve(SonnetContestant)
+  serve.serve(Unroll)

@@ -1,8 +1,8 @@
-"""Contestants on PyTorch: a plain port of our core, and its fused LSTM.
+"""Unrolls on PyTorch: a plain port of our core, and the fused LSTM.
 
-The port does what `rmc_jax.RelationalMemory` does, by the same two halves:
-`project`, of all inputs at once, and `step`, in a Python loop. Its parameters
-have the names of ours. One block of attention is all that the sizes need.
+The port computes what `rmc_jax.RelationalMemory` does in the same two parts:
+`project`, for all inputs at once, and `step`, in a Python loop. It has one
+block of attention, which is all that the sizes need.
 """
 # pyright: reportMissingImports=false
 
@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from experiments.benchmarks.workers import serve
 
 
-class TorchContestant(serve.Contestant):
-  """A module, its inputs and, for 'train', the gradients it leaves behind."""
+class Unroll(serve.Implementation):
+  """A module and its inputs."""
 
   def __init__(self, request, arrays):
     torch.set_num_threads(request['cores'])
@@ -28,7 +28,7 @@ class TorchContestant(serve.Contestant):
     self._autocast = precision == 'bfloat16'
     self._inputs = torch.from_numpy(arrays['inputs']).to(self._device)
     self._state = torch.from_numpy(arrays['state']).to(self._device)
-    if request['contestant'] == 'torch_lstm':
+    if request['name'] == 'torch_lstm':
       self._module = _Lstm(self._inputs.shape[-1], self._state[0].numel())
     else:
       self._module = RelationalMemory(
@@ -38,12 +38,11 @@ class TorchContestant(serve.Contestant):
     self._module.to(self._device)
     self._forward = self._module.unroll
     variant = request['variant']
-    if request['contestant'] == 'torch_compile':
+    if request['name'] == 'torch_compile':
       if variant.startswith('unroll'):
         self._forward = torch.compile(self._module.unroll, **_MODES[variant])
       else:
         self._module.step = torch.compile(self._module.step)
-    self._built = []
     self.about = {
       'torch': torch.__version__,
       'python': platform.python_version(),
@@ -53,30 +52,25 @@ class TorchContestant(serve.Contestant):
       ),
     }
 
-  def build(self, what):
+  def build(self, step):
     """See base class."""
-    self._built.append(what)
-    step = {'train': self._train, 'forward': self._outputs}[what]
+    function = {'train': self._train, 'forward': self._outputs}[step]
 
     def run():
-      result = step()
+      function()
       if self._device == 'cuda':
         torch.cuda.synchronize()
-      return result
 
     return run, {}
 
   def results(self):
     """See base class."""
-    arrays = {}
-    if 'forward' in self._built:
-      arrays['outputs'] = self._outputs()
-    if 'train' in self._built:
-      arrays['loss'] = self._train()
-      for name, weight in self._module.named_parameters():
-        # A linear keeps the transpose of what ours does.
-        arrays['gradients/' + self._module.haiku_name(name)] = weight.grad.T
-    return {k: v.detach().float().cpu().numpy() for k, v in arrays.items()}
+    # Copied at once: the next call may overwrite the output of a CUDA graph.
+    results = {'outputs': self._outputs().float().cpu(), 'loss': self._train()}
+    for name, weight in self._module.named_parameters():
+      # torch.nn.Linear stores the transposed matrix.
+      results['gradients/' + self._module.haiku_name(name)] = weight.grad.T
+    return {k: v.detach().float().cpu().numpy() for k, v in results.items()}
 
   def device_memory(self):
     """See base class."""
@@ -108,7 +102,7 @@ _MODES = {
 
 
 class RelationalMemory(nn.Module):
-  """The core, with one block; see rmc_jax/cores/relational_memory.py."""
+  """The core with one block; see rmc_jax/cores/relational_memory.py."""
 
   def __init__(
     self,
@@ -139,7 +133,7 @@ class RelationalMemory(nn.Module):
     self.memory_gates = nn.Linear(width, gates)
 
   def unroll(self, inputs, memory):
-    """[T, B, features] and [B, N, D] to outputs [T, B, N * D]."""
+    """Maps [T, B, features] and [B, N, D] to outputs [T, B, N * D]."""
     outputs = []
     qkv, gates = self.project(inputs)
     for projected in zip(qkv.unbind(), gates.unbind(), strict=True):
@@ -148,12 +142,12 @@ class RelationalMemory(nn.Module):
     return torch.stack(outputs)
 
   def project(self, inputs):
-    """What the inputs alone decide, for all steps at once."""
+    """Computes what does not depend on the memory, for all steps at once."""
     rows = self.input(inputs)[:, :, None]  # [T, B, 1, D]
     return self.qkv_norm(self.qkv(rows)), self.input_gates(rows)
 
   def step(self, projected, memory):
-    """The next memory, [B, N, D]."""
+    """Returns the next memory, [B, N, D]."""
     qkv, input_gates = projected  # [B, 1, F] and [B, 1, 2 * G]
     qkv = torch.cat([self.qkv_norm(self.qkv(memory)), qkv], 1)  # [B, N+1, F]
     heads = qkv.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
@@ -175,17 +169,19 @@ class RelationalMemory(nn.Module):
     )
 
   def load(self, arrays):
-    """Sets every parameter from `weights/<name of ours>`, and uses them all."""
+    """Sets every parameter from `weights/<Haiku name>`; refuses others."""
     unused = {name for name in arrays if name.startswith('weights/')}
     for name, parameter in self.named_parameters():
-      ours = 'weights/' + self.haiku_name(name)
-      parameter.data.copy_(torch.from_numpy(arrays[ours].T))
-      unused.remove(ours)
+      haiku_name = 'weights/' + self.haiku_name(name)
+      parameter.data.copy_(torch.from_numpy(arrays[haiku_name].T))
+      unused.remove(haiku_name)
     if unused:
-      raise ValueError(f'No parameters for {sorted(unused)}.')
+      raise ValueError(
+        f'arrays has {sorted(unused)}, for which the port has no parameters.'
+      )
 
   def haiku_name(self, name):
-    """'qkv.weight' -> 'relational_memory/attention_0/qkv/w'."""
+    """Maps 'qkv.weight' to 'relational_memory/attention_0/qkv/w'."""
     layer, leaf = name.rsplit('.', 1)
     if layer.startswith('mlp.'):
       layer = layer.replace('mlp.', 'mlp/linear_')
@@ -200,17 +196,17 @@ class RelationalMemory(nn.Module):
 
 
 class _Lstm(nn.LSTM):
-  """PyTorch's fused LSTM, from a state of zeros."""
+  """PyTorch's fused LSTM, starting from zeros."""
 
   def unroll(self, inputs, state):
-    """[T, B, features] to outputs [T, B, state size]."""
+    """Maps [T, B, features] to outputs [T, B, state size]."""
     del state
     return self(inputs)[0]
 
   def haiku_name(self, name):
-    """Nothing to be compared with: its own name."""
+    """Returns the name unchanged: no other LSTM is compared with it."""
     return name
 
 
 if __name__ == '__main__':
-  serve.serve(TorchContestant)
+  serve.serve(Unroll)

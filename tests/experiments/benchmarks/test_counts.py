@@ -1,4 +1,4 @@
-"""Tests experiments/benchmarks/counts.py against XLA's own count."""
+"""Tests experiments/benchmarks/counts.py against the counts of XLA."""
 
 import haiku as hk
 import jax
@@ -15,7 +15,7 @@ T, B, X = 3, 5, 7
 
 
 def size(**fields):
-  # Slots wide enough that products are most of the work, as at the real sizes.
+  # Wide slots, so that products dominate as at the real sizes.
   return Size(
     steps=T,
     batch=B,
@@ -37,8 +37,7 @@ SMALL = {
 def network(size):
   def run(inputs, state):
     core = rmc_jax.RelationalMemory(**size.arguments())
-    # Without a loop: XLA counts the body of a loop once.
-    # Without what the backward pass computes again.
+    # XLA counts the body of a loop once, and recomputation as work.
     return rmc_jax.unroll(core, inputs, state, unroll=T, remat=False)
 
   return hk.without_apply_rng(hk.transform(run))
@@ -72,38 +71,34 @@ def test_parameters_are_those_of_the_core(size):
 
 @pytest.mark.parametrize('name', SMALL)
 @pytest.mark.parametrize(
-  'make, count',
-  [
-    (forward, counts.forward),
-    (training_step, counts.training_step),
-  ],
+  'make, training', [(forward, False), (training_step, True)]
 )
-def test_xla_counts_a_little_more_and_moves_more(name, make, count):
+def test_xla_counts_a_little_more_and_moves_more(name, make, training):
   size = SMALL[name]
   compiled = jax.jit(make(size)).lower(*arguments(size)).compile()
   cost = compiled.cost_analysis()
-  phases = count(size)
-  # XLA also counts what is elementwise: some tens of operations for each
-  # element of a slot, beside products of 10 * D or more: up to an eighth where
-  # D is 111. A Linear forgotten, or an axis taken for another, is more.
+  phases = counts.phases(size, training=training)
+  # XLA also counts elementwise operations: some tens per element of a slot,
+  # against products of 10 * D or more: up to an eighth where D is 111. Without
+  # a Linear, or with axes confused, the ratio changes more.
   ratio = sum(phase.operations for phase in phases) / cost['flops']
   assert 0.85 < ratio < 1.0, ratio
-  # It fuses less than what the count of bytes supposes, never more.
+  # XLA fuses less than the count of bytes assumes.
   assert sum(phase.all_bytes for phase in phases) < cost['bytes accessed']
 
 
-def test_first_size_is_what_the_arithmetic_says():
+def test_first_size_matches_arithmetic_by_hand():
   size = SIZES['nth_farthest']
   d, f, n, rows = 256, 768, 8, 8 * 200
   before = 2 * (40 * d + d * f + d * 2 * d)
   loop = 2 * n * (d * f + d * 2 * d + 2 * d * d)
   attention = 2 * n * (n + 1) * 8 * (32 + 32)
-  forward = counts.forward(size)
+  forward = counts.phases(size, training=False)
   assert [phase.operations for phase in forward] == [
     rows * before,
     rows * (loop + attention),
   ]
-  project, _, backward, weights = counts.training_step(size)
+  project, _, backward, weights = counts.phases(size)
   assert backward.operations == rows * (loop + 2 * attention)
   assert weights.operations == rows * (loop + 2 * before - 2 * 40 * d)
   assert project.bytes == 4 * rows * (40 + d + f + 2 * d)
@@ -114,10 +109,10 @@ def test_first_size_is_what_the_arithmetic_says():
 
 def test_bytes_grow_with_the_item():
   size = SMALL['unit']
-  for narrow, wide in zip(
-    counts.training_step(size, itemsize=2),
-    counts.training_step(size, itemsize=4),
+  for half, full in zip(
+    counts.phases(size, itemsize=2),
+    counts.phases(size, itemsize=4),
     strict=True,
   ):
-    assert 2 * narrow.all_bytes == wide.all_bytes
-    assert narrow.operations == wide.operations
+    assert 2 * half.all_bytes == full.all_bytes
+    assert half.operations == full.operations

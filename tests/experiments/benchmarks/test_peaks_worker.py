@@ -46,7 +46,7 @@ def arguments(size):
 def test_linears_are_the_products_of_a_step():
   run = jax.jit(lambda *arguments: peaks_worker.linears(SIZE, *arguments))
   cost = run.lower(*arguments(SIZE)).compile().cost_analysis()
-  operations = sum(phase.operations for phase in counts.training_step(SIZE))
+  operations = sum(phase.operations for phase in counts.phases(SIZE))
   operations -= 3 * 5 * counts.attention_operations(SIZE)
   # XLA also counts the few additions between them.
   assert 0.98 < operations / cost['flops'] <= 1.0
@@ -70,9 +70,9 @@ def test_linears_have_a_gradient_for_every_weight():
     ({'peak': 'copy', 'bytes': 44}, {'bytes': 2 * 12 * 44}),
   ],
 )
-def test_peaks_say_what_a_step_does(monkeypatch, more, fact):
+def test_peaks_count_the_work_of_a_step(monkeypatch, more, fact):
   monkeypatch.setattr(peaks_worker, '_CPU_ROWS', 11)
-  monkeypatch.setattr(peaks_worker, '_LEAST_MOVED', 1000)
+  monkeypatch.setattr(peaks_worker, '_MIN_MOVED', 1000)
   peak = peaks_worker.Peak({'precision': 'float32', **more}, {})
   step, facts = peak.build('train')
   step()

@@ -1,13 +1,16 @@
-"""Tests experiments/benchmarks/scaling_model.py and what it stands on."""
+"""Tests experiments/benchmarks/scaling_model.py and accelerators.py."""
 
 import dataclasses
 import json
 
+import haiku as hk
+import jax
 import numpy as np
 import pytest
 
 from experiments.benchmarks import accelerators
 from experiments.benchmarks import counts
+from experiments.benchmarks import roofline
 from experiments.benchmarks import scaling_model
 from experiments.benchmarks.accelerators import Accelerator
 from experiments.benchmarks.roofline import Rates
@@ -16,13 +19,15 @@ from experiments.benchmarks.scaling import PLAIN
 from experiments.benchmarks.scaling_model import Row
 from experiments.benchmarks.scaling_model import Workload
 from experiments.benchmarks.sizes import Size
-from experiments.benchmarks.workers import all_reduce_worker
+from experiments.benchmarks.sizes import SIZES
+import rmc_jax
+from rmc_jax.models import SequenceClassifier
 
 SIZE = Size(
   steps=3, batch=8, features=7, mem_slots=2, head_size=11, num_heads=5,
   source='tests',
 )  # fmt: skip
-# Groups of 4; round numbers, so that every term can be done by head.
+# Groups of 4; numbers that make every term easy to compute by hand.
 SWITCHED = Accelerator(
   product=2e9, memory=1.25e9, group=4, inner=1250.0, closed=1, outer=125.0,
   axes=0, inner_hop=0.25, outer_hop=3.0, host=100.0, per_host=4, step=0.0,
@@ -30,31 +35,53 @@ SWITCHED = Accelerator(
 )  # fmt: skip
 
 
-def test_parameters_are_those_of_the_papers_models():
-  language_model = scaling_model.language_model()
-  # Embedding 267,735 x 512, and 2500 x 512 with a bias before it.
-  outside = 267_735 * 512 + 2500 * 512 + 512
-  core = counts.parameters(language_model.size)
-  assert language_model.parameters == core + outside
-  assert round(language_model.parameters / 1e6, 1) == 214.7
-  assert language_model.size.batch == 384
-  # Core and read-out, as Sonnet has them.
-  assert scaling_model.nth_farthest().parameters == 605_184 + 723_976
+def language_model(words):  # [T, B]
+  size = SIZES['language_model_paper']
+  core = rmc_jax.RelationalMemory(**size.arguments())
+  embed = hk.Embed(267_735, size.features)
+  state = core.initial_state(words.shape[1])
+  outputs, _ = rmc_jax.unroll(core, embed(words), state)
+  return hk.Linear(size.features)(outputs) @ embed.embeddings.T
+
+
+def nth_farthest(inputs):  # [B, T, X]
+  core = rmc_jax.RelationalMemory(**SIZES['nth_farthest'].arguments())
+  return SequenceClassifier(core, num_classes=8)(inputs)
+
+
+@pytest.mark.parametrize(
+  ('name', 'model', 'inputs', 'millions'),
+  [
+    ('language_model_paper', language_model, ((100, 1), 'int32'), 214.7),
+    ('nth_farthest', nth_farthest, ((1, 8, 40), 'float32'), 1.3),
+  ],
+)
+def test_parameters_are_those_of_the_papers_models(
+  name, model, inputs, millions
+):
+  inputs = jax.ShapeDtypeStruct(*inputs)
+  init = hk.transform(model).init
+  params = jax.eval_shape(init, jax.random.key(0), inputs)
+  count = sum(leaf.size for leaf in jax.tree.leaves(params))
+  work = scaling_model.WORKLOADS[name]
+  assert work.parameters == count
+  assert round(count / 1e6, 1) == millions
+  assert work.size.batch == {'nth_farthest': 1600}.get(name, 384)
 
 
 def test_compute_is_the_sum_of_the_longer_of_operations_and_bytes():
   core = counts.parameters(SIZE)
-  work = Workload(SIZE, core + 1000, 5, 3, 0, 1, 8)
-  phases = counts.training_step(dataclasses.replace(SIZE, batch=2))
-  # Bytes take no time: 3 products of 1000 weights with 5 rows of 2 examples.
+  work = Workload(SIZE, 1000, 5, 3)
+  phases = counts.phases(dataclasses.replace(SIZE, batch=2))
+  # Bytes cost nothing: 3 products of 1000 weights with 5 rows of 2 examples.
   operations = sum(p.operations for p in phases) + 2 * 3 * 1000 * 5 * 2
   quick = scaling_model.compute(work, 2, Rates(1.0, np.inf, np.inf))
   assert quick == pytest.approx(operations)
-  # Operations take no time: Adam moves 7 float32 arrays of all parameters.
+  # Operations cost nothing: Adam moves 7 float32 arrays of all parameters.
   moved = sum(p.all_bytes for p in phases) + 3 * 4000 + 28 * (core + 1000)
   slow = scaling_model.compute(work, 2, Rates(np.inf, 1.0, 1.0))
   assert slow == pytest.approx(moved)
-  # Nothing takes time but the passes: 2 loops of T, 2 phases, 3, 1.
+  # Only the passes cost time: 2 loops of T, 2 phases, 3, 1.
   floor = scaling_model.compute(work, 2, Rates(np.inf, np.inf, np.inf), 1.0)
   assert floor == 2 * SIZE.steps + 2 + 3 + 1
 
@@ -69,7 +96,7 @@ def test_all_reduce_inside_a_group_and_across():
   assert accelerators.all_reduce(SWITCHED, 1, 1000) == 0
 
 
-def test_a_torus_has_half_the_links_until_it_is_closed():
+def test_open_torus_has_half_the_links():
   torus = SWITCHED._replace(group=256, axes=2, closed=16, inner_hop=0.0)
   half, whole = [accelerators.all_reduce(torus, n, 1000) for n in (4, 16)]
   assert half == pytest.approx(2 * 0.75 * 1000 / 500)
@@ -79,15 +106,15 @@ def test_a_torus_has_half_the_links_until_it_is_closed():
   assert accelerators.all_reduce(slow, 16, 0) == pytest.approx(12)
 
 
-def test_input_hides_behind_compute_and_the_all_reduce_does_not():
+def test_input_overlaps_with_compute_and_the_all_reduce_does_not():
   assert Row(2, 8, compute=3.0, all_reduce=1.0, input=2.0).step == 4
   late = Row(2, 8, compute=3.0, all_reduce=1.0, input=7.0)
   assert late.step == 8
   assert late.rate == 2  # 16 examples
 
 
-def test_several_processes_pay_more_for_a_call():
-  work = Workload(SIZE, counts.parameters(SIZE), 0, 0, 50, 10, 8)
+def test_a_call_costs_more_with_several_processes():
+  work = Workload(SIZE, example_bytes=50, updates_per_call=10)
   one, several = [
     scaling_model.row(work, SWITCHED, n, 2, 4).input for n in (4, 8)
   ]
@@ -95,17 +122,17 @@ def test_several_processes_pay_more_for_a_call():
   assert several == pytest.approx(2 * 50 / 100 + 2e-4)
 
 
-def test_pays_up_to_the_last_doubling_that_is_worth_it():
+def test_worthwhile_devices_end_at_the_last_good_doubling():
   def rows(*steps):
     return [Row(1 << i, 8 >> i, s, 0.0, 0.0) for i, s in enumerate(steps)]
 
-  assert scaling_model.pays_up_to(rows(8.0, 5.0, 3.3, 2.3)) == 4
-  assert scaling_model.pays_up_to(rows(8.0, 6.0, 5.0)) == 1
+  assert scaling_model.worthwhile_devices(rows(8.0, 5.0, 3.3, 2.3)) == 4
+  assert scaling_model.worthwhile_devices(rows(8.0, 6.0, 5.0)) == 1
 
 
 def test_bfloat16_gradients_halve_the_bytes_of_the_exchange(monkeypatch):
   monkeypatch.setattr(accelerators, 'ACCELERATORS', {'switched': SWITCHED})
-  work = Workload(SIZE, counts.parameters(SIZE), 0, 0, 0, 1, 8)
+  work = Workload(SIZE, weak_batch=8)
   long, short = [scaling_model.predict(work, width) for width in (4, 2)]
   assert list(long) == ['switched, a batch of 8', 'switched, 8 on each']
   strong = long['switched, a batch of 8']
@@ -119,7 +146,7 @@ def test_bfloat16_gradients_halve_the_bytes_of_the_exchange(monkeypatch):
   assert len({each.compute for each in weak}) == 1
 
 
-def test_table_and_figure_say_the_same(tmp_path, capsys, monkeypatch):
+def test_table_and_figure_agree(tmp_path, capsys, monkeypatch):
   drawn = {}
   monkeypatch.setattr(
     scaling_model, 'draw_scaling', lambda path, panels, **kw: drawn.update(
@@ -137,7 +164,7 @@ def test_table_and_figure_say_the_same(tmp_path, capsys, monkeypatch):
   assert set(drawn['panels'][panel]) == set(accelerators.ACCELERATORS)
   points = drawn['panels'][panel]['TPU v5e']
   assert points[-1] == (64, pytest.approx(rows[-1].rate / rows[0].rate))
-  most = scaling_model.pays_up_to(rows)
+  most = scaling_model.worthwhile_devices(rows)
   assert drawn['marked'][panel, 'TPU v5e'] == most
   assert f'1.5 times as fast up to {most}.' in text
   assert f'{1e3 * rows[2].step:.2f}' in text
@@ -145,7 +172,7 @@ def test_table_and_figure_say_the_same(tmp_path, capsys, monkeypatch):
 
 
 def measured(**seconds):
-  """Layouts of the real names, each with its seconds in three rounds."""
+  """Layouts with their seconds in three trials."""
   layouts = {
     'jit': PLAIN,
     'half': PLAIN._replace(share=2),
@@ -156,16 +183,16 @@ def measured(**seconds):
   entries = {
     layouts[name].name: {
       'layout': layouts[name]._asdict(),
-      'seconds': [[s, s, 9 * s] for s in (value, value, 2 * value)],
+      'seconds': {'train': [[s, s, 9 * s] for s in (value, value, 2 * value)]},
     }
     for name, value in seconds.items()
   }
-  return {'size': dataclasses.asdict(SIZE), 'layouts': entries}
+  return {'size': dataclasses.asdict(SIZE), 'implementations': entries}
 
 
-def test_check_predicts_all_but_plain_jit():
+def test_check_predicts_all_layouts_from_plain_jit():
   rates = Rates(1.0, 0.5, 0.25)
-  work = Workload(SIZE, counts.parameters(SIZE), 0, 0, 0, 1, 8)
+  work = Workload(SIZE, weak_batch=8)
   whole, half = [scaling_model.compute(work, b, rates) for b in (8, 4)]
   # The machine reaches a third of the bound, with any layout.
   found = measured(
@@ -186,63 +213,52 @@ def test_check_predicts_all_but_plain_jit():
   assert 2 * half > whole  # Weights and optimiser twice: or nothing is shown.
 
 
-def test_check_prints_how_far_it_is_off(tmp_path, capsys, monkeypatch):
+def test_check_prints_the_largest_error(tmp_path, capsys, monkeypatch):
   found = measured(jit=1.0, two=1.0, four=1e-3)
-  found['layouts'][Layout(8).name] = {
+  found['implementations'][Layout(8).name] = {
     'layout': Layout(8)._asdict(), 'left_out': 'no such luck',
   }  # fmt: skip
-  peak = {
-    'facts': {
-      'product': {'operations': 6}, 'copy': {'bytes': 8},
-      'weights': {'bytes': 9},
-    },
-    'seconds': {'product': [[2.0]], 'copy': [[4.0]], 'weights': [[3.0]]},
-  }  # fmt: skip
-  assert scaling_model.measured_rates(peak) == Rates(3.0, 2.0, 3.0)
-  asked = []
-  monkeypatch.setattr(
-    scaling_model, 'exchange', lambda found, options: asked.append(found) or (
-      dict.fromkeys([Layout(2).name, Layout(4).name], 0.25)
-    )
-  )  # fmt: skip
+  rates = {
+    'product': ({'operations': 6}, 2.0),
+    'copy': ({'bytes': 8}, 4.0),
+    'weights': ({'bytes': 9}, 3.0),
+  }
+  peaks = {
+    'implementations': {
+      name: {'build': {'train': facts}, 'seconds': {'train': [[seconds]]}}
+      for name, (facts, seconds) in rates.items()
+    }
+  }
+  assert roofline.median_rates(peaks) == Rates(3.0, 2.0, 3.0)
+  exchanges = {Layout(2).name: 0.25, Layout(4).name: 0.25}
+  monkeypatch.setattr(scaling_model, 'time_all_reduce', lambda *_: exchanges)
   paths = [tmp_path / 'scaling.json', tmp_path / 'roofline.json']
   flags = [f'--check={paths[0]}', f'--roofline={paths[1]}']
   paths[0].write_text(json.dumps({'sizes': {'tiny': found}}))
-  paths[1].write_text(json.dumps({'sizes': {'tiny': peak}}))
+  paths[1].write_text(json.dumps({'sizes': {'tiny': peaks}}))
   scaling_model.main(flags)
-  rows = scaling_model.check(
-    found, Rates(3.0, 2.0, 3.0), {Layout(2).name: 0.25, Layout(4).name: 0.25}
-  )
+  rows = scaling_model.check(found, Rates(3.0, 2.0, 3.0), exchanges)
   text = capsys.readouterr().out
-  assert f'The model is off by {rows[1]["error"]:.0%} at most.' in text
+  assert f'The largest error of the model is {rows[1]["error"]:.0%}.' in text
   assert '250.0' in text
   assert rows[0]['shares'] is None  # There was no half by jit.
   assert 'no such luck' not in text
-  paths[1].write_text(json.dumps({'sizes': {'other': peak}}))
-  with pytest.raises(SystemExit, match=r'roofline\.json has no tiny'):
+  paths[1].write_text(json.dumps({'sizes': {'other': peaks}}))
+  with pytest.raises(SystemExit):
     scaling_model.main(flags)
+  assert 'roofline.json lacks the sizes tiny' in capsys.readouterr().err
   with pytest.raises(SystemExit):
     scaling_model.main(flags[:1])
-  assert '--check and --roofline go together' in capsys.readouterr().err
-
-
-@pytest.mark.parametrize('devices', [2, 4])
-def test_worker_adds_up_an_array_as_large_as_the_gradient(devices):
-  worker = all_reduce_worker.AllReduce(
-    {'size': dataclasses.asdict(SIZE), 'processes': 1, 'devices': devices}, {}
-  )
-  total = worker.results()['sum']
-  assert total.shape == (counts.parameters(SIZE),)
-  assert (total == devices).all()
+  assert '--check and --roofline require each other' in capsys.readouterr().err
 
 
 @pytest.mark.slow
 @pytest.mark.multiprocess
-def test_exchange_is_timed_for_devices_and_processes():
+def test_all_reduce_is_timed_for_devices_and_processes():
   found = measured(jit=1.0, two=1.0, processes=1.0)
-  options = scaling_model._parse(
-    ['--rounds=2', '--turn_seconds=0.01', '--device=cpu']
+  options = scaling_model.parse(
+    ['--trials=2', '--trial_seconds=0.01', '--device=cpu']
   )
-  seconds = scaling_model.exchange(found, options)
+  seconds = scaling_model.time_all_reduce(found, options)
   assert set(seconds) == {Layout(2).name, Layout(2, 2).name}
   assert all(0 < value < 10 for value in seconds.values())

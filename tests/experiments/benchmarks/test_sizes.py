@@ -1,4 +1,4 @@
-"""Tests experiments/benchmarks/sizes.py against counts worked out elsewhere."""
+"""Tests experiments/benchmarks/sizes.py against independent counts."""
 
 import pytest
 
@@ -9,8 +9,7 @@ from experiments.benchmarks.sizes import SIZES
 @pytest.mark.parametrize(
   ('name', 'parameters'),
   [
-    # 8 slots of 256 and 16 of 128, as TensorFlow counted them; 2500 units of
-    # the language model by hand: 18.8 M + 31.3 M + 25.0 M + 1.3 M, and biases.
+    # As TensorFlow counts them.
     ('nth_farthest', 605_184),
     ('nth_farthest_16x128', 155_136),
     ('nth_farthest_1x2048', 37_871_616),
@@ -28,3 +27,9 @@ def test_arguments_and_state():
     assert size.state_size == arguments['mem_slots'] * width
   assert SIZES['language_model_paper'].state_size == 2500
   assert SIZES['agent'].state_size == SIZES['steps_512'].state_size == 1024
+
+
+def test_batch_depends_on_the_device():
+  size = SIZES['nth_farthest']
+  assert (size.on('cpu').batch, size.on('gpu').batch) == (200, 1600)
+  assert SIZES['agent'].on('gpu') == SIZES['agent']

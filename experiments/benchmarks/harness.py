@@ -1,0 +1,314 @@
+"""Runs implementations in separate processes and interleaves their trials.
+
+Each implementation is a program of workers/ that answers the questions of
+workers/serve.py and is idle while another one works. Trials alternate
+(A B C A B C ...), so what slows the machine down for a minute slows all of
+them, and ratios are taken within a trial.
+"""
+
+import argparse
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+import json
+import os
+import pathlib
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+import numpy as np
+
+from experiments.benchmarks.machine import CHECKOUT
+from rmc_jax.parity import reference
+
+# A trial has at least two steps, so that a single outlier does not decide it.
+_MIN_STEPS, _MAX_STEPS = 2, 500
+
+# Makes glibc ask the kernel for large pages, as launch/train.sh does. XLA
+# allocates the memory of a step anew in each call, and page faults in small
+# pages take a fifth of some steps.
+LARGE_PAGES = 'glibc.malloc.hugetlb=1'
+
+
+class Failed(Exception):
+  """An implementation died, hung, reported an error or disagrees."""
+
+
+class Worker:
+  """A running implementation: one process, or several of one job."""
+
+  def __init__(
+    self,
+    command: Sequence[str | os.PathLike],
+    environments: Sequence[Mapping[str, str]],
+  ):
+    """Starts the processes.
+
+    Args:
+      command: the program and its arguments.
+      environments: the environment variables of each process.
+    """
+    self._errors = [
+      tempfile.TemporaryFile()  # noqa: SIM115, closed by `stop`
+      for _ in environments
+    ]
+    self._processes = [
+      subprocess.Popen(
+        command,
+        env=environment,
+        cwd=CHECKOUT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        start_new_session=True,  # `stop` also ends what the process started.
+      )
+      for environment, errors in zip(environments, self._errors, strict=True)
+    ]
+
+  def ask(self, limit: float, **question: Any) -> dict[str, Any]:
+    """Sends a question to all processes and returns the first one's answer.
+
+    Args:
+      limit: seconds to wait for the answers.
+      **question: `ask` and its arguments; `process`, the index, is added.
+
+    Raises:
+      Failed: a process died, answered with an error or not in time. All
+        processes have been stopped.
+    """
+    try:
+      for index, process in enumerate(self._processes):
+        line = json.dumps(question | {'process': index}).encode() + b'\n'
+        assert process.stdin
+        try:
+          process.stdin.write(line)
+          process.stdin.flush()
+        except BrokenPipeError:
+          raise self._died(index) from None
+      return self._answers(limit, question['ask'])[0]
+    except Failed:
+      self.stop()
+      raise
+
+  def cpu_seconds(self) -> float:
+    """Returns the CPU time used since the start; 0 where unknown."""
+    total = 0.0
+    for process in self._processes:
+      with contextlib.suppress(OSError):
+        stat = pathlib.Path(f'/proc/{process.pid}/stat').read_text()
+        user, system = stat.rpartition(')')[2].split()[11:13]
+        total += (int(user) + int(system)) / os.sysconf('SC_CLK_TCK')
+    return total
+
+  def stop(self) -> None:
+    """Kills the processes and their children and closes the pipes."""
+    for process, errors in zip(self._processes, self._errors, strict=True):
+      if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+      process.wait()
+      errors.close()
+      for pipe in (process.stdin, process.stdout):
+        assert pipe
+        with contextlib.suppress(BrokenPipeError):  # unsent data
+          pipe.close()
+
+  def _answers(self, limit: float, asked: str) -> list[dict[str, Any]]:
+    deadline = time.monotonic() + limit
+    lines = [b''] * len(self._processes)
+    with selectors.DefaultSelector() as selector:
+      for index, process in enumerate(self._processes):
+        assert process.stdout
+        selector.register(process.stdout, selectors.EVENT_READ, index)
+      while selector.get_map():
+        ready = selector.select(max(0.0, deadline - time.monotonic()))
+        if not ready:
+          raise Failed(f'no answer to "{asked}" in {limit:g} s')
+        for key, _ in ready:
+          received = os.read(key.fd, 1 << 16)
+          if not received:
+            raise self._died(key.data)
+          lines[key.data] += received
+          if received.endswith(b'\n'):
+            selector.unregister(key.fileobj)
+            # The other processes may be waiting for one that failed.
+            if error := json.loads(lines[key.data]).get('error'):
+              raise Failed(error)
+    return [json.loads(line) for line in lines]
+
+  def _died(self, index: int) -> Failed:
+    code = self._processes[index].wait()
+    self._errors[index].seek(0)
+    text = self._errors[index].read().decode(errors='replace')
+    lines = text.strip().splitlines() or ['no output']
+    return Failed(f'died with exit code {code}: {lines[-1]}')
+
+
+class Session(contextlib.ExitStack):
+  """The implementations of a benchmark at one size, while they run.
+
+  Attributes:
+    folder: a temporary folder.
+    entries: implementation -> what the report and the JSON file say of it:
+      `about`, `build` (kind of step -> seconds and other facts),
+      `memory_bytes` (peak of the first kind of step), what `check` returned,
+      `seconds` (kind of step -> [trial][step]); or `left_out`, the reason.
+  """
+
+  def __init__(self, options: argparse.Namespace):
+    """Starts nothing; takes device, trials, trial_seconds and limit."""
+    super().__init__()
+    self.folder = pathlib.Path(
+      self.enter_context(tempfile.TemporaryDirectory())
+    )
+    self.entries: dict[str, dict[str, Any]] = {}
+    self._options = options
+    self._workers: dict[str, Worker] = {}
+    self._required: set[str] = set()
+    self._idle_share = 0.0
+
+  def add(
+    self,
+    name: str,
+    worker: str,
+    request: Mapping[str, Any],
+    *,
+    steps: Sequence[str] = ('train',),
+    check: Callable[[dict[str, np.ndarray]], Mapping[str, Any]] | None = None,
+    variables: Sequence[Mapping[str, str]] = ({},),
+    required: bool = False,
+  ) -> None:
+    """Starts an implementation, builds its steps and checks its results.
+
+    Args:
+      name: the key in `entries`.
+      worker: a module of workers/.
+      request: what the worker loads.
+      steps: the kinds of step to build.
+      check: takes the results; returns facts for the entry, or raises Failed.
+      variables: further environment variables of each process.
+      required: whether a failure, now or later, ends the benchmark with Failed.
+    """
+    entry = self.entries[name] = {}
+    if required:
+      self._required.add(name)
+    if not os.path.exists(command(worker)[0]):
+      self.leave_out(name, 'not installed: run launch/benchmark.sh')
+      return
+    print(f'{name}: building', file=sys.stderr, flush=True)
+    base = environment(self._options.device, self.folder)
+    running = Worker(command(worker), [{**base, **more} for more in variables])
+    self.callback(running.stop)
+    self._workers[name] = running
+    limit = self._options.limit
+    try:
+      entry |= running.ask(limit, ask='load', **request)
+      entry['build'] = {}
+      for step in steps:
+        entry['build'][step] = running.ask(limit, ask='build', step=step)
+        if 'memory_bytes' not in entry:
+          entry |= running.ask(limit, ask='memory', step=step)
+      if check:
+        path = self.folder / 'results.npz'
+        running.ask(limit, ask='check', path=str(path))
+        with np.load(path) as file:
+          entry |= check(dict(file))
+    except Failed as failed:
+      self.leave_out(name, str(failed))
+
+  def leave_out(self, name: str, reason: str) -> None:
+    """Records why an implementation is not timed, and stops it."""
+    if name in self._required:
+      raise Failed(f'{name}: {reason}')
+    self.entries.setdefault(name, {})['left_out'] = reason
+    if name in self._workers:
+      self._workers.pop(name).stop()
+
+  def time(self, step: str = 'train') -> None:
+    """Runs the trials of one kind of step, after one trial to warm up."""
+    options, workers = self._options, self._workers
+    print(
+      f'{step}: {options.trials} trials of {", ".join(workers)}',
+      file=sys.stderr,
+      flush=True,
+    )
+    steps = dict.fromkeys(workers, _MIN_STEPS)
+    seconds: dict[str, list[list[float]]] = {name: [] for name in workers}
+    start = time.monotonic()
+    idle = {name: -worker.cpu_seconds() for name, worker in workers.items()}
+    for trial in range(-1, options.trials):
+      for name, worker in list(workers.items()):
+        idle[name] += worker.cpu_seconds()
+        try:
+          answer = worker.ask(
+            options.limit, ask='run', step=step, count=steps[name]
+          )
+        except Failed as failed:
+          self.leave_out(name, str(failed))
+          continue
+        idle[name] -= worker.cpu_seconds()
+        if trial < 0:
+          fastest = max(min(answer['seconds']), 1e-9)
+          fitting = round(options.trial_seconds / fastest)
+          steps[name] = min(max(fitting, _MIN_STEPS), _MAX_STEPS)
+        else:
+          seconds[name].append(answer['seconds'])
+    elapsed = time.monotonic() - start
+    for name, worker in workers.items():
+      self.entries[name].setdefault('seconds', {})[step] = seconds[name]
+      share = (idle[name] + worker.cpu_seconds()) / elapsed
+      self._idle_share = max(self._idle_share, share)
+
+  def result(self, **settings: Any) -> dict[str, Any]:
+    """Returns the settings, the entries and the idle CPU share."""
+    return {
+      **settings,
+      'implementations': self.entries,
+      # The largest share of a core that one used while others worked.
+      'idle_share': self._idle_share,
+    }
+
+
+def command(worker: str) -> list[str]:
+  """Returns how to start a module of workers/ in its own environment."""
+  pythons = {
+    'sonnet': reference.home() / 'reference/bin/python',
+    'torch': benchmark_home() / 'torch/bin/python',
+  }
+  python = pythons.get(worker.partition('_')[0], sys.executable)
+  return [str(python), '-m', f'experiments.benchmarks.workers.{worker}']
+
+
+def benchmark_home() -> pathlib.Path:
+  """Returns where launch/benchmark.sh installs PyTorch."""
+  return pathlib.Path(
+    os.environ.get('RMC_BENCHMARK_HOME', CHECKOUT / '.benchmark')
+  )
+
+
+def environment(device: str, folder: str | os.PathLike) -> dict[str, str]:
+  """Returns the environment variables of every worker.
+
+  Args:
+    device: 'cpu' or 'gpu'.
+    folder: for the files of a compiler; deleted after the benchmark.
+  """
+  return {
+    **os.environ,
+    'PYTHONPATH': str(CHECKOUT),
+    'JAX_PLATFORMS': 'cuda' if device == 'gpu' else 'cpu',
+    # Build times include compilation.
+    'JAX_ENABLE_COMPILATION_CACHE': 'false',
+    'TORCHINDUCTOR_CACHE_DIR': os.path.join(folder, 'inductor'),
+    'TORCHINDUCTOR_FORCE_DISABLE_CACHES': '1',
+    # Several implementations share one GPU.
+    'XLA_PYTHON_CLIENT_PREALLOCATE': 'false',
+    # Idle OpenMP threads must not spin during the trials of others.
+    'KMP_BLOCKTIME': '1',
+    'GLIBC_TUNABLES': os.environ.get('GLIBC_TUNABLES', LARGE_PAGES),
+  }

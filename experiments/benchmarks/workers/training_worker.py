@@ -1,0 +1,268 @@
+"""Everything that is timed with `rmc_jax.training` or with an experiment.
+
+The request's `program` selects one:
+
+  update            one update of a core by Adam, with pmap or plain jit
+  all_reduce        the sum of an array as large as the gradient of a core
+  nth_farthest      updates of experiments/nth_farthest, data included
+  samples           updates of experiments/learn_to_execute, data included
+  samples_pipeline  only its data
+  text              updates of experiments/language_modeling, data included
+  text_pipeline     only its data
+"""
+
+import itertools
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments import configuration
+from experiments.benchmarks import counts
+from experiments.benchmarks.sizes import Size
+from experiments.benchmarks.workers import jax_worker
+from experiments.benchmarks.workers import serve
+from experiments.language_modeling import train as language_modeling
+from experiments.language_modeling.corpus import Corpus
+from experiments.learn_to_execute import train as learn_to_execute
+from experiments.nth_farthest import train as nth_farthest
+import rmc_jax
+from rmc_jax import metrics
+from rmc_jax import training
+from rmc_jax.tasks.language.vocabulary import Vocabulary
+from rmc_jax.tasks.learn_to_execute import sample
+from rmc_jax.training import distributed
+from rmc_jax.training import parallel
+from rmc_jax.training import update as update_lib
+
+# Reading one batch is too short to be timed.
+_BATCHES_READ = 100
+
+
+class Program(serve.Implementation):
+  """One of the programs above."""
+
+  def __init__(self, step, facts, results=lambda: {}):
+    self._step, self._facts = step, facts
+    self.results = results
+    self.about = jax_worker.about()
+
+  def build(self, step):
+    """See base class."""
+    del step
+    return self._step, self._facts
+
+  def device_memory(self):
+    """See base class."""
+    return jax_worker.device_memory()
+
+
+def update(request):
+  """Updates a core on one global batch, the same in every layout."""
+  size = Size(**request['size'])
+  network = hk.without_apply_rng(
+    hk.transform(lambda inputs: _forward(size, inputs))
+  )
+  shape = (size.batch, size.steps, size.features)
+  inputs = np.random.default_rng(0).standard_normal(shape, np.float32)
+  optimizer = training.make_optimizer(training.OptimizerConfig())
+  params = jax.jit(network.init)(jax.random.key(1), inputs[:1])
+  state = training.create_state(params, {}, optimizer, jax.random.key(2))
+
+  def loss_fn(params, network_state, key, batch):
+    del key
+    squares = jnp.square(network.apply(params, batch))  # [B, T, N * D]
+    loss, weight = squares.mean((1, 2)).sum(), jnp.float32(len(batch))
+    return loss, training.LossAux(weight, {}, network_state)
+
+  if request['mapped']:
+    devices = _devices(request['devices'])
+    state = parallel.place_state(state, devices)
+    rows = parallel.process_rows(size.batch, devices)
+    batch = parallel.split_batch(inputs[rows], devices)
+    run = training.make_update(
+      loss_fn, optimizer, global_batch_size=size.batch, devices=devices
+    )
+  else:
+    # The same step, with an axis of one in place of the devices.
+    state, batch = jax.device_put((state, inputs))
+    run = jax.vmap(
+      update_lib.make_step(loss_fn, optimizer),
+      in_axes=None,
+      out_axes=None,
+      axis_name=parallel.AXIS,
+      axis_size=1,
+    )
+    run = jax.jit(run, donate_argnums=0)
+  losses = []
+
+  def step():
+    nonlocal state
+    state, sums = run(state, batch)
+    loss, weight = sums['loss']
+    losses.append(float(loss / weight))  # Blocks, as a log does.
+    jax.block_until_ready(state)
+
+  def results():
+    while len(losses) < 2:  # The second loss depends on the gradient.
+      step()
+    return {'losses': np.array(losses[:2])}
+
+  return Program(step, {}, results)
+
+
+def all_reduce(request):
+  """Sums over the devices an array as large as the gradient of a core."""
+  devices = _devices(request['devices'])
+  count = counts.parameters(Size(**request['size']))
+  ones = np.ones((len(devices) // request['processes'], count), np.float32)
+  batch = parallel.split_batch(ones, devices)
+  scale = parallel.place_state(np.float32(1), devices)
+  total = parallel.parallel_sum(lambda scale, share: scale * share[0], devices)
+
+  def step():
+    return jax.block_until_ready(total(scale, batch))
+
+  return Program(step, {}, lambda: {'sum': np.asarray(step())})
+
+
+def train_nth_farthest(request):
+  """Trains on data that is generated inside the update."""
+  config = make_config(nth_farthest.Config, request['preset'])
+  return _train(config, nth_farthest.make_functions(config))
+
+
+def train_samples(request):
+  """Trains on samples that are generated inside the update."""
+  config = make_config(learn_to_execute.Config, request['preset'])
+  return _train(config, learn_to_execute.make_functions(config))
+
+
+def generate_samples(request):
+  """Generates batches of samples on one device."""
+  config = make_config(learn_to_execute.Config, request['preset'])
+  task = learn_to_execute.make_task(config)
+  curriculum = learn_to_execute.make_curriculum(config)
+  state = curriculum.initial_state()
+
+  def one(key):
+    level_key, sample_key = jax.random.split(key)
+    return sample(sample_key, task, curriculum.level(state, level_key))
+
+  @jax.jit
+  def make_batch(key):
+    return jax.vmap(one)(jax.random.split(key, config.batch_size))
+
+  seeds = itertools.count()
+
+  def step():
+    jax.block_until_ready(make_batch(jax.random.key(next(seeds))))
+
+  return Program(step, {'items': config.batch_size, 'batches': 1})
+
+
+def train_text(request):
+  """Trains a language model; each update reads its batch."""
+  config, functions = _language_model(request)
+  indices = itertools.count()
+
+  def read():
+    return parallel.split_batch(functions.batch_at(next(indices)))
+
+  return _train(config, functions, read, config.window)
+
+
+def read_text(request):
+  """Reads the batches of a language model."""
+  config, functions = _language_model(request)
+  indices = itertools.count()
+
+  def step():
+    for _ in range(_BATCHES_READ):
+      functions.batch_at(next(indices))
+
+  items = _BATCHES_READ * config.batch_size * config.window
+  return Program(step, {'items': items, 'batches': _BATCHES_READ})
+
+
+PROGRAMS = {
+  'update': update,
+  'all_reduce': all_reduce,
+  'nth_farthest': train_nth_farthest,
+  'samples': train_samples,
+  'samples_pipeline': generate_samples,
+  'text': train_text,
+  'text_pipeline': read_text,
+}
+
+
+def load(request, arrays=None):
+  """Joins the job, if there are several processes; returns the program."""
+  del arrays
+  if request.get('processes', 1) > 1:
+    distributed.initialize(
+      request['coordinator'], request['processes'], request['process']
+    )
+  return PROGRAMS[request['program']](request)
+
+
+def _train(config, functions, read=None, items_per_example=1):
+  """Updates step by step, and reads the metrics as the training loop does."""
+  state = parallel.place_state(functions.init())
+  parameters = np.array(training.count_parameters(state.params))
+  updates = getattr(config, 'updates_per_call', 1)
+
+  def step():
+    nonlocal state
+    state, sums = functions.update(state, read() if read else None)
+    means = metrics.divide(sums)  # Blocks.
+    if means['nonfinite']:
+      raise FloatingPointError(f'An update is not finite: {means}.')
+
+  items = updates * config.batch_size * items_per_example
+  facts = {'items': items, 'batches': updates}
+  return Program(step, facts, lambda: {'parameters': parameters})
+
+
+def make_config(config_class, preset):
+  """Returns the valid configuration of a preset that has been JSON."""
+  preset = {  # JSON has no tuples.
+    name: tuple(value) if isinstance(value, list) else value
+    for name, value in preset.items()
+  }
+  config = configuration.with_preset(config_class, {'': preset}, '')
+  configuration.validate(config)
+  return config
+
+
+def _language_model(request):
+  """Returns the configuration and the functions, on the text of the request."""
+  config = make_config(language_modeling.Config, request['preset'])
+  size = request['vocabulary_size']
+  ids = np.memmap(request['path'], request['dtype'], 'r')
+  words = '<eos>', '<unk>', *(f'w{rank}' for rank in range(2, size))
+  frequencies = tuple(len(ids) // (1 + rank) for rank in range(size))
+  corpus = Corpus(Vocabulary(words, frequencies), {'train': ids})
+  return config, language_modeling.make_functions(config, corpus)
+
+
+def _forward(size, inputs):
+  core = rmc_jax.RelationalMemory(**size.arguments())
+  outputs, _ = rmc_jax.unroll(
+    core, inputs, core.initial_state(len(inputs)), time_major=False
+  )
+  return outputs
+
+
+def _devices(count):
+  devices = jax.devices()
+  if len(devices) < count:
+    raise RuntimeError(
+      f'devices is {count}; there are {len(devices)}. Choose fewer --devices.'
+    )
+  return devices[:count]
+
+
+if __name__ == '__main__':
+  serve.serve(load)
