@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import json
+from multiprocessing import connection
 import os
 import pathlib
-import selectors
 import signal
 import subprocess
 import sys
@@ -45,31 +45,34 @@ class Worker:
 
   def __init__(
     self,
-    command: Sequence[str | os.PathLike],
+    command: Sequence[str],
     environments: Sequence[Mapping[str, str]],
+    folder: pathlib.Path,
   ):
     """Starts the processes.
 
     Args:
       command: the program and its arguments.
       environments: the environment variables of each process.
+      folder: for what they write to standard error.
     """
-    self._errors = [
-      tempfile.TemporaryFile()  # noqa: SIM115, closed by `stop`
-      for _ in environments
-    ]
-    self._processes = [
-      subprocess.Popen(
-        command,
-        env=environment,
-        cwd=CHECKOUT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=errors,
-        start_new_session=True,  # `stop` also ends what the process started.
+    self._processes = []
+    self._errors = []
+    for environment in environments:
+      descriptor, path = tempfile.mkstemp(dir=folder)
+      self._errors.append(pathlib.Path(path))
+      self._processes.append(
+        subprocess.Popen(
+          command,
+          env=environment,
+          cwd=CHECKOUT,
+          stdin=subprocess.PIPE,
+          stdout=subprocess.PIPE,
+          stderr=descriptor,
+          start_new_session=True,  # `stop` also ends what the process started.
+        )
       )
-      for environment, errors in zip(environments, self._errors, strict=True)
-    ]
+      os.close(descriptor)
 
   def ask(self, limit: float, **question: Any) -> dict[str, Any]:
     """Sends a question to all processes and returns the first one's answer.
@@ -82,19 +85,38 @@ class Worker:
       Failed: a process died, answered with an error or not in time. All
         processes have been stopped.
     """
+    deadline = time.monotonic() + limit
+    answers, waiting = {}, {}
     try:
       for index, process in enumerate(self._processes):
         line = json.dumps(question | {'process': index}).encode() + b'\n'
-        assert process.stdin
-        try:
+        with contextlib.suppress(BrokenPipeError):  # There will be no answer.
           process.stdin.write(line)
           process.stdin.flush()
-        except BrokenPipeError:
-          raise self._died(index) from None
-      return self._answers(limit, question['ask'])[0]
+        waiting[process.stdout] = index
+      while waiting:
+        ready = connection.wait(list(waiting), deadline - time.monotonic())
+        if not ready:
+          raise Failed(f'no answer to "{question["ask"]}" in {limit:g} s')
+        for pipe in ready:
+          index = waiting.pop(pipe)
+          line = self._processes[index].stdout.readline()
+          answers[index] = self._parse(line, index)
     except Failed:
       self.stop()
       raise
+    return answers[0]
+
+  def _parse(self, line: bytes, index: int) -> dict[str, Any]:
+    if not line:
+      code = self._processes[index].wait()
+      errors = self._errors[index].read_text(errors='replace').strip()
+      last = errors.splitlines()[-1:] or ['no output']
+      raise Failed(f'died with exit code {code}: {last[0]}')
+    answer = json.loads(line)
+    if 'error' in answer:
+      raise Failed(answer['error'])
+    return answer
 
   def cpu_seconds(self) -> float:
     """Returns the CPU time used since the start; 0 where unknown."""
@@ -108,45 +130,13 @@ class Worker:
 
   def stop(self) -> None:
     """Kills the processes and their children and closes the pipes."""
-    for process, errors in zip(self._processes, self._errors, strict=True):
+    for process in self._processes:
       if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
       process.wait()
-      errors.close()
-      for pipe in (process.stdin, process.stdout):
-        assert pipe
-        with contextlib.suppress(BrokenPipeError):  # unsent data
-          pipe.close()
-
-  def _answers(self, limit: float, asked: str) -> list[dict[str, Any]]:
-    deadline = time.monotonic() + limit
-    lines = [b''] * len(self._processes)
-    with selectors.DefaultSelector() as selector:
-      for index, process in enumerate(self._processes):
-        assert process.stdout
-        selector.register(process.stdout, selectors.EVENT_READ, index)
-      while selector.get_map():
-        ready = selector.select(max(0.0, deadline - time.monotonic()))
-        if not ready:
-          raise Failed(f'no answer to "{asked}" in {limit:g} s')
-        for key, _ in ready:
-          received = os.read(key.fd, 1 << 16)
-          if not received:
-            raise self._died(key.data)
-          lines[key.data] += received
-          if received.endswith(b'\n'):
-            selector.unregister(key.fileobj)
-            # The other processes may be waiting for one that failed.
-            if error := json.loads(lines[key.data]).get('error'):
-              raise Failed(error)
-    return [json.loads(line) for line in lines]
-
-  def _died(self, index: int) -> Failed:
-    code = self._processes[index].wait()
-    self._errors[index].seek(0)
-    text = self._errors[index].read().decode(errors='replace')
-    lines = text.strip().splitlines() or ['no output']
-    return Failed(f'died with exit code {code}: {lines[-1]}')
+      process.stdout.close()
+      with contextlib.suppress(BrokenPipeError):  # unsent data
+        process.stdin.close()
 
 
 class Session(contextlib.ExitStack):
@@ -163,9 +153,8 @@ class Session(contextlib.ExitStack):
   def __init__(self, options: argparse.Namespace):
     """Starts nothing; takes device, trials, trial_seconds and limit."""
     super().__init__()
-    self.folder = pathlib.Path(
-      self.enter_context(tempfile.TemporaryDirectory())
-    )
+    folder = self.enter_context(tempfile.TemporaryDirectory())
+    self.folder = pathlib.Path(folder)
     self.entries: dict[str, dict[str, Any]] = {}
     self._options = options
     self._workers: dict[str, Worker] = {}
@@ -200,9 +189,11 @@ class Session(contextlib.ExitStack):
     if not os.path.exists(command(worker)[0]):
       self.leave_out(name, 'not installed: run launch/benchmark.sh')
       return
-    print(f'{name}: building', file=sys.stderr, flush=True)
+    _log(f'{name}: building')
     base = environment(self._options.device, self.folder)
-    running = Worker(command(worker), [{**base, **more} for more in variables])
+    running = Worker(
+      command(worker), [{**base, **more} for more in variables], self.folder
+    )
     self.callback(running.stop)
     self._workers[name] = running
     limit = self._options.limit
@@ -232,11 +223,8 @@ class Session(contextlib.ExitStack):
   def time(self, step: str = 'train') -> None:
     """Runs the trials of one kind of step, after one trial to warm up."""
     options, workers = self._options, self._workers
-    print(
-      f'{step}: {options.trials} trials of {", ".join(workers)}',
-      file=sys.stderr,
-      flush=True,
-    )
+    names = ', '.join(workers)
+    _log(f'{step}: {options.trials} trials of {names}')
     steps = dict.fromkeys(workers, _MIN_STEPS)
     seconds: dict[str, list[list[float]]] = {name: [] for name in workers}
     start = time.monotonic()
@@ -253,9 +241,8 @@ class Session(contextlib.ExitStack):
           continue
         idle[name] -= worker.cpu_seconds()
         if trial < 0:
-          fastest = max(min(answer['seconds']), 1e-9)
-          fitting = round(options.trial_seconds / fastest)
-          steps[name] = min(max(fitting, _MIN_STEPS), _MAX_STEPS)
+          fitting = options.trial_seconds / max(min(answer['seconds']), 1e-9)
+          steps[name] = min(max(round(fitting), _MIN_STEPS), _MAX_STEPS)
         else:
           seconds[name].append(answer['seconds'])
     elapsed = time.monotonic() - start
@@ -312,3 +299,7 @@ def environment(device: str, folder: str | os.PathLike) -> dict[str, str]:
     'KMP_BLOCKTIME': '1',
     'GLIBC_TUNABLES': os.environ.get('GLIBC_TUNABLES', LARGE_PAGES),
   }
+
+
+def _log(line: str) -> None:
+  print(line, file=sys.stderr, flush=True)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 import os
 import pathlib
 import platform
-import shutil
 import subprocess
 from typing import Any
 
@@ -38,12 +37,8 @@ def cores() -> int:
 
 def gpu() -> str | None:
   """Returns the model of the first NVIDIA GPU; None without one."""
-  if not shutil.which('nvidia-smi'):
-    return None
-  command = ['nvidia-smi', '--query-gpu=name', '--format=csv,noheader']
-  done = subprocess.run(command, capture_output=True, text=True, check=False)
-  models = done.stdout.splitlines()
-  return models[0] if done.returncode == 0 and models else None
+  models = _output('nvidia-smi', '--query-gpu=name', '--format=csv,noheader')
+  return models.splitlines()[0] if models else None
 
 
 def _processor() -> str:
@@ -57,17 +52,16 @@ def _processor() -> str:
 
 def _commit() -> str:
   """Returns the commit of the checkout; a plus marks uncommitted changes."""
+  git = 'git', '-C', str(CHECKOUT)
+  commit = _output(*git, 'rev-parse', '--short', 'HEAD')
+  changes = _output(*git, 'status', '--porcelain', '-uno')
+  return (commit or 'unknown') + ('+' if changes else '')
+
+
+def _output(*command: str) -> str:
+  """Returns what a program prints; '' where it is missing or fails."""
   try:
-    commit = _git('rev-parse', '--short', 'HEAD').strip()
-    return commit + ('+' if _git('status', '--porcelain', '-uno') else '')
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
   except (OSError, subprocess.CalledProcessError):
-    return 'unknown'
-
-
-def _git(*arguments: str) -> str:
-  return subprocess.run(
-    ['git', '-C', CHECKOUT, *arguments],
-    capture_output=True,
-    text=True,
-    check=True,
-  ).stdout
+    return ''
+  return done.stdout.strip()

@@ -119,7 +119,7 @@ def add(
     reason = f'a batch of {size.batch} does not divide by {layout.share}'
     session.leave_out(layout.name, reason)
   else:
-    # The last of several values of a flag is in force.
+    # The last value of a flag wins.
     xla_flags = (
       f'{os.environ.get("XLA_FLAGS", "")} --xla_force_host_platform_device_'
       f'count={layout.devices // layout.processes}'

@@ -117,19 +117,27 @@ class Row(NamedTuple):
 
 def main(arguments: list[str] | None = None) -> None:
   """Prints the tables of the model or, with --check, its errors."""
-  options = parse(arguments)
+  parser = make_parser()
+  options = parser.parse_args(arguments)
+  if bool(options.check) != bool(options.roofline):
+    parser.error('--check and --roofline require each other')
   if options.check:
-    report.run(PARSER, options, arguments, check_size, check_tables)
+    options.sizes = list(options.check)
+    if missing := sorted(set(options.check) - set(options.roofline)):
+      parser.error(
+        f'--roofline lacks the sizes {", ".join(missing)} of --check. Run '
+        'experiments.benchmarks.roofline with the same --sizes.'
+      )
+    report.run(parser, options, arguments, check_size, check_tables)
     return
-  results = report.run(
-    PARSER,
-    options,
-    arguments,
-    lambda name, options: predict(WORKLOADS[name], options.gradient_bytes),
-    lambda name, found: [
-      table(f'{name}, {title}', rows) for title, rows in found.items()
-    ],
-  )
+
+  def measure(name, options):
+    return predict(WORKLOADS[name], options.gradient_bytes)
+
+  def tables(name, found):
+    return [table(f'{name}, {title}', rows) for title, rows in found.items()]
+
+  results = report.run(parser, options, arguments, measure, tables)
   if options.figure:
     draw(options.figure, results['sizes'])
 
@@ -249,12 +257,9 @@ def draw(path: pathlib.Path, modelled: dict[str, dict[str, list[Row]]]) -> None:
 
 def check_size(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
   """Times the all-reduce of the layouts of one size, and checks the model."""
-  measured, peaks = [
-    json.loads(path.read_text())['sizes'][name]
-    for path in (options.check, options.roofline)
-  ]
+  measured, rates = options.check[name], options.roofline[name]
   exchanges = time_all_reduce(measured, options)
-  return check(measured, roofline.median_rates(peaks), exchanges)
+  return check(measured, roofline.median_rates(rates), exchanges)
 
 
 def check(
@@ -339,28 +344,8 @@ def check_tables(name: str, rows: list[dict[str, Any]]) -> list[Table]:
   return [report.make_table(title, 'layout', cells, notes=[note])]
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-  """Parses the flags; with --check the sizes are those of its file."""
-  options = PARSER.parse_args(arguments)
-  for flag in ('check', 'roofline'):
-    path = getattr(options, flag)
-    if path and not path.is_file():
-      PARSER.error(f'--{flag}={path} does not exist')
-  if bool(options.check) != bool(options.roofline):
-    PARSER.error('--check and --roofline require each other')
-  if options.check:
-    options.sizes = list(json.loads(options.check.read_text())['sizes'])
-    known = json.loads(options.roofline.read_text())['sizes']
-    if missing := sorted(set(options.sizes) - set(known)):
-      PARSER.error(
-        f'--roofline={options.roofline} lacks the sizes {", ".join(missing)} '
-        f'of --check={options.check}. Run experiments.benchmarks.roofline with '
-        'the same --sizes.'
-      )
-  return options
-
-
-def _make_parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+  """Makes the parser of the flags."""
   parser = report.make_parser(
     'scaling_model', __doc__, WORKLOADS, ','.join(WORKLOADS)
   )
@@ -375,18 +360,25 @@ def _make_parser() -> argparse.ArgumentParser:
   )
   add(
     '--check',
-    type=pathlib.Path,
+    type=_read_sizes,
+    metavar='FILE',
     help='output of experiments.benchmarks.scaling; determines --sizes',
   )
   add(
     '--roofline',
-    type=pathlib.Path,
+    type=_read_sizes,
+    metavar='FILE',
     help='output of experiments.benchmarks.roofline, for --check',
   )
   return parser
 
 
-PARSER = _make_parser()
+def _read_sizes(path: str) -> dict[str, Any]:
+  """Returns size -> measured from a JSON file of a benchmark."""
+  try:
+    return json.loads(pathlib.Path(path).read_text())['sizes']
+  except OSError as error:
+    raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _powers_of_two(most: int) -> list[int]:

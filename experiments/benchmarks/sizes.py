@@ -66,75 +66,41 @@ class Size:
 
 
 _NTH_FARTHEST = Size(
-  steps=8,
-  batch=200,
-  gpu_batch=1600,
-  features=40,
-  mem_slots=8,
-  head_size=32,
+  steps=8, batch=200, gpu_batch=1600, features=40, mem_slots=8, head_size=32,
   num_heads=8,
   source='Santoro et al. 2018, A.1; the CPU gets an eighth of the batch',
-)
+)  # fmt: skip
+_PROGRAM_EVALUATION = Size(
+  steps=67, batch=128, features=45, mem_slots=4, head_size=64, num_heads=4,
+  gate_style='memory',
+  source='Santoro et al. 2018, A.2: 57 characters in and 10 out',
+)  # fmt: skip
 _LANGUAGE_MODEL_SMALL = Size(
-  steps=35,
-  batch=16,
-  features=192,
-  mem_slots=1,
-  head_size=192,
-  num_heads=4,
-  key_size=64,
-  mlp_layers=3,
+  steps=35, batch=16, features=192, mem_slots=1, head_size=192, num_heads=4,
+  key_size=64, mlp_layers=3,
   source='the best WikiText-2 model of the public PyTorch port',
-)
+)  # fmt: skip
+_LANGUAGE_MODEL_PAPER = Size(
+  steps=100, batch=64, features=512, mem_slots=1, head_size=625, num_heads=4,
+  mlp_layers=5,
+  source='Santoro et al. 2018, A.4; the batch of one device',
+)  # fmt: skip
 _AGENT = Size(
-  steps=40,
-  batch=32,
-  features=650,
-  mem_slots=4,
-  head_size=64,
-  num_heads=4,
+  steps=40, batch=32, features=650, mem_slots=4, head_size=64, num_heads=4,
   gate_style='memory',
   source='Santoro et al. 2018, A.3: BoxWorld, 5 x 5 x 26 after convolutions',
-)
+)  # fmt: skip
 
+_replace = dataclasses.replace
 SIZES = {
   'nth_farthest': _NTH_FARTHEST,
-  'nth_farthest_16x128': dataclasses.replace(
-    _NTH_FARTHEST, mem_slots=16, head_size=16
-  ),
-  'nth_farthest_1x2048': dataclasses.replace(
-    _NTH_FARTHEST, mem_slots=1, head_size=256
-  ),
-  'program_evaluation': Size(
-    steps=67,
-    batch=128,
-    features=45,
-    mem_slots=4,
-    head_size=64,
-    num_heads=4,
-    gate_style='memory',
-    source='Santoro et al. 2018, A.2: 57 characters in and 10 out',
-  ),
+  'nth_farthest_16x128': _replace(_NTH_FARTHEST, mem_slots=16, head_size=16),
+  'nth_farthest_1x2048': _replace(_NTH_FARTHEST, mem_slots=1, head_size=256),
+  'program_evaluation': _PROGRAM_EVALUATION,
   'language_model_small_16': _LANGUAGE_MODEL_SMALL,
-  'language_model_small_64': dataclasses.replace(
-    _LANGUAGE_MODEL_SMALL, batch=64
-  ),
-  'language_model_paper': Size(
-    steps=100,
-    batch=64,
-    features=512,
-    mem_slots=1,
-    head_size=625,
-    num_heads=4,
-    mlp_layers=5,
-    source='Santoro et al. 2018, A.4; the batch of one device',
-  ),
+  'language_model_small_64': _replace(_LANGUAGE_MODEL_SMALL, batch=64),
+  'language_model_paper': _LANGUAGE_MODEL_PAPER,
   'agent': _AGENT,
-  # The agent's core on short to long sequences: whether time grows with T.
-  **{
-    f'steps_{steps}': dataclasses.replace(
-      _AGENT, steps=steps, source='the core of the agent, another length'
-    )
-    for steps in (8, 32, 128, 512)
-  },
+  # The core of the agent on sequences of other lengths.
+  **{f'steps_{n}': _replace(_AGENT, steps=n) for n in (8, 32, 128, 512)},
 }

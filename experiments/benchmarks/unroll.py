@@ -52,7 +52,7 @@ class Implementation(NamedTuple):
   variables: dict[str, str] = {}
 
 
-# Under pmap, with the batch split over as many devices as there are cores.
+# As many devices as there are cores, with the batch split as in training.
 PER_CORE = 'a device per core'
 
 IMPLEMENTATIONS = {
@@ -138,7 +138,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
         implementation.gpu_variants if on_gpu else (implementation.cpu_variants)
       )
       for variant in implementation.variants + more:
-        label = f'{name}, {variant}' if variant else name
+        label = f'{name} ({variant})' if variant else name
         devices = machine.cores() if variant == PER_CORE else None
         variables = implementation.variables
         if devices:

@@ -77,7 +77,7 @@ def test_caption_lists_what_was_left_out_and_why(capsys):
   entries = {'a': entry([1.0]), 'b': {'left_out': 'ValueError: no forward [b]'}}
   measured = {'implementations': entries, 'idle_share': 0.25}
   assert list(report.timed(measured)) == ['a']
-  table = report.make_table('t', 'x', {'a': {'ms': '1'}}, measured)
+  table = report.make_table('t', 'x', {'a' * 70: {'ms': '1'}}, measured)
   Console(width=100).print(table)
   text = ' '.join(capsys.readouterr().out.split())
   assert 'b: ValueError: no forward [b]' in text

@@ -246,7 +246,7 @@ def test_check_prints_the_largest_error(tmp_path, capsys, monkeypatch):
   paths[1].write_text(json.dumps({'sizes': {'other': peaks}}))
   with pytest.raises(SystemExit):
     scaling_model.main(flags)
-  assert 'roofline.json lacks the sizes tiny' in capsys.readouterr().err
+  assert '--roofline lacks the sizes tiny of --check' in capsys.readouterr().err
   with pytest.raises(SystemExit):
     scaling_model.main(flags[:1])
   assert '--check and --roofline require each other' in capsys.readouterr().err
@@ -256,7 +256,7 @@ def test_check_prints_the_largest_error(tmp_path, capsys, monkeypatch):
 @pytest.mark.multiprocess
 def test_all_reduce_is_timed_for_devices_and_processes():
   found = measured(jit=1.0, two=1.0, processes=1.0)
-  options = scaling_model.parse(
+  options = scaling_model.make_parser().parse_args(
     ['--trials=2', '--trial_seconds=0.01', '--device=cpu']
   )
   seconds = scaling_model.time_all_reduce(found, options)

@@ -48,11 +48,11 @@ def test_disagreeing_ones_are_listed_and_others_timed(run, monkeypatch, capsys):
   assert measured['size']['batch'] == 3
   entries = measured['implementations']
   assert list(entries) == [
-    'half', 'lies', 'diverges', 'third, slow', 'third, quick', 'unsupported',
+    'half', 'lies', 'diverges', 'third (slow)', 'third (quick)', 'unsupported',
   ]  # fmt: skip
   assert entries['lies']['left_out'].startswith('differs in gradients by')
   assert entries['diverges']['left_out'].startswith('differs in loss by inf')
-  for name in ('half', 'third, slow', 'third, quick'):
+  for name in ('half', 'third (slow)', 'third (quick)'):
     assert entries[name]['difference']['gradients'] == 0
     for step in unroll.STEPS:
       assert len(entries[name]['seconds'][step]) == 2
@@ -82,10 +82,10 @@ def test_plain_jit_has_one_device_and_no_large_pages(monkeypatch, run):
   monkeypatch.setattr(harness.Session, 'add', add)
   monkeypatch.setattr(unroll.machine, 'cores', lambda: 3)
   run('--implementations=rmc_jax,plain_jit')
-  assert set(started) == {'rmc_jax', 'rmc_jax, a device per core', 'plain_jit'}
+  assert set(started) == {'rmc_jax', 'rmc_jax (a device per core)', 'plain_jit'}
   assert started['plain_jit'][1] == {'GLIBC_TUNABLES': ''}
   assert started['plain_jit'][0]['devices'] is None
-  request, variables = started['rmc_jax, a device per core']
+  request, variables = started['rmc_jax (a device per core)']
   assert request['devices'] == 3
   assert variables == {'JAX_NUM_CPU_DEVICES': '3'}
 
