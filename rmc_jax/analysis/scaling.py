@@ -1,4 +1,4 @@
-"""Speed against the number of devices, a panel for each model."""
+"""Draws speed against the number of devices."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ def draw_scaling(
   *,
   marked: Mapping[tuple[str, str], int],
 ) -> None:
-  """Draws how many times as fast n devices are as one, on two log axes.
+  """Draws the speed of n devices relative to one, a panel per model.
 
   Args:
-    path: the PNG to write; its folder is made.
-    panels: title -> label of a line -> (devices, times as fast as one).
-    marked: (title, label) -> the number of devices that gets a dot.
+    path: the PNG to write; its folder is created.
+    panels: title -> label of a line -> (devices, speed relative to one).
+    marked: (title, label) -> the number of devices marked with a dot.
   """
   figure = Figure(figsize=(4.6 * len(panels), 4.0), layout='constrained')
   rows = figure.subplots(1, len(panels), squeeze=False)
@@ -36,7 +36,7 @@ def draw_scaling(
     axes.set_yscale('log', base=2)
     axes.xaxis.set_major_formatter('{x:g}')
     axes.yaxis.set_major_formatter('{x:g}')
-    axes.set(title=title, xlabel='devices', ylabel='times as fast as one')
+    axes.set(title=title, xlabel='devices', ylabel='speed relative to one')
     axes.grid(alpha=0.2)
     axes.legend(loc='upper left')
   path.parent.mkdir(parents=True, exist_ok=True)

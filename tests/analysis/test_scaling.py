@@ -6,7 +6,7 @@ import numpy as np
 from rmc_jax.analysis import scaling
 
 
-def test_draws_a_panel_a_model_and_a_dot_a_line(tmp_path, monkeypatch):
+def test_draws_a_panel_per_model_and_a_dot_per_line(tmp_path, monkeypatch):
   saved = []
   original = matplotlib.figure.Figure.savefig
 

@@ -1,4 +1,4 @@
-"""launch/benchmark.sh: which benchmark, which environments, whose exit code."""
+"""Tests launch/benchmark.sh: the benchmark, the environments, the exit code."""
 
 import pathlib
 import shutil
@@ -11,7 +11,7 @@ LAUNCH = pathlib.Path(__file__).resolve().parents[2] / 'launch'
 
 @pytest.fixture
 def checkout(tmp_path):
-  """A checkout whose programs tell what they were asked."""
+  """A checkout whose programs print their arguments."""
   (tmp_path / 'launch').mkdir()
   for name in ('benchmark.sh', 'benchmark_torch.txt'):
     shutil.copy(LAUNCH / name, tmp_path / 'launch')
@@ -44,12 +44,12 @@ def checkout(tmp_path):
   ('given', 'run', 'original', 'torch'),
   [
     ([], 'unroll', True, True),
-    (['--rounds=9'], 'unroll --rounds=9', True, True),
+    (['--trials=9'], 'unroll --trials=9', True, True),
     (['train', '--sizes=a b'], 'train --sizes=a b', True, False),
     (['roofline', '--help'], 'roofline --help', False, False),
   ],
 )
-def test_sets_up_what_it_needs_then_runs_in_place(
+def test_installs_the_baselines_and_runs_in_the_current_folder(
   checkout, tmp_path_factory, given, run, original, torch
 ):
   elsewhere = tmp_path_factory.mktemp('elsewhere')
@@ -66,35 +66,35 @@ def test_sets_up_what_it_needs_then_runs_in_place(
   assert (checkout / '.benchmark/torch').exists() == torch
 
 
-def test_torch_is_made_once_and_again_for_other_pins(checkout):
+def test_torch_is_installed_once_and_again_for_other_pins(checkout):
   assert 'pip --' in benchmark(checkout, cwd=checkout).stderr
   assert 'pip --' not in benchmark(checkout, cwd=checkout).stderr
   with (checkout / 'launch/benchmark_torch.txt').open('a') as file:
     file.write('sympy==1.0\n')
-  (checkout / '.benchmark/torch/half').touch()
+  (checkout / '.benchmark/torch/stale').touch()
   assert 'pip --' in benchmark(checkout, cwd=checkout).stderr
-  assert not (checkout / '.benchmark/torch/half').exists()
+  assert not (checkout / '.benchmark/torch/stale').exists()
 
 
-def test_home_of_torch_may_be_elsewhere(checkout):
+def test_torch_can_be_installed_elsewhere(checkout):
   home = checkout / 'other place'
   benchmark(checkout, cwd=checkout, RMC_BENCHMARK_HOME=str(home))
   assert (home / 'torch').exists()
   assert not (checkout / '.benchmark').exists()
 
 
-def test_baselines_that_cannot_be_had_do_not_stop_it(checkout):
+def test_runs_without_baselines_that_fail_to_install(checkout):
   program(checkout / 'launch/parity.sh', 'exit 77')
   out = benchmark(checkout, cwd=checkout, PIP_EXIT='1')
   assert out.returncode == 5
-  assert 'going on without the original' in out.stderr
-  assert 'going on without PyTorch' in out.stderr
-  # A failed installation is not taken for a whole one.
+  assert 'the original will be left out' in out.stderr
+  assert 'PyTorch will be left out' in out.stderr
+  # A failed installation does not count as complete.
   assert 'pip --' in benchmark(checkout, cwd=checkout).stderr
 
 
 @pytest.mark.parametrize('name', ['unrolled', 'sizes'])
-def test_unknown_benchmark_lists_those_there_are(checkout, name):
+def test_unknown_benchmark_lists_the_known_ones(checkout, name):
   out = benchmark(checkout, name, cwd=checkout)
   assert out.returncode == 77
   assert out.stdout == ''
@@ -102,7 +102,7 @@ def test_unknown_benchmark_lists_those_there_are(checkout, name):
   assert out.stderr.split()[-3:] == ['roofline', 'train', 'unroll']
 
 
-def test_failed_set_up_measures_nothing(checkout):
+def test_failed_setup_runs_nothing(checkout):
   program(checkout / 'launch/setup.sh', 'exit 77')
   out = benchmark(checkout, cwd=checkout)
   assert (out.returncode, out.stdout) == (77, '')
