@@ -144,10 +144,10 @@ class Session(contextlib.ExitStack):
 
   Attributes:
     folder: a temporary folder.
-    entries: implementation -> what the report and the JSON file say of it:
-      `about`, `build` (kind of step -> seconds and other facts),
-      `memory_bytes` (peak of the first kind of step), what `check` returned,
-      `seconds` (kind of step -> [trial][step]); or `left_out`, the reason.
+    entries: implementation -> its part of the JSON file: `about`, `build` (kind
+      of step -> seconds and other facts), `memory_bytes` (peak of the first
+      kind of step), the result of `check`, `seconds` (kind of step ->
+      [trial][step]); or `left_out`, the reason.
   """
 
   def __init__(self, options: argparse.Namespace):

@@ -121,7 +121,7 @@ def run(
     parser: of the benchmark.
     options: the parsed flags.
     arguments: the flags as given; None for those of the process.
-    measure: (size, options) -> what the JSON file says of the size.
+    measure: (size, options) -> the entry of the size in the JSON file.
     tables: (size, measured) -> what to print.
 
   Returns:
@@ -202,7 +202,7 @@ def make_table(
     title: its title.
     label: the header of the first column.
     rows: the other cells of each row, by header; missing ones are empty.
-    measured: the result of a session; the caption says who was left out.
+    measured: the result of a session; the caption lists what was left out.
     notes: further lines of the caption.
   """
   caption = list(notes)

@@ -36,7 +36,7 @@ def draw_scaling(
     axes.set_yscale('log', base=2)
     axes.xaxis.set_major_formatter('{x:g}')
     axes.yaxis.set_major_formatter('{x:g}')
-    axes.set(title=title, xlabel='devices', ylabel='speed relative to one')
+    axes.set(title=title, xlabel='devices', ylabel='times as fast as one')
     axes.grid(alpha=0.2)
     axes.legend(loc='upper left')
   path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,8 +6,6 @@ block of attention, which is all that the sizes need.
 """
 # pyright: reportMissingImports=false
 
-import platform
-
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -37,20 +35,18 @@ class Unroll(serve.Implementation):
       self._module.load(arrays)
     self._module.to(self._device)
     self._forward = self._module.unroll
-    variant = request['variant']
-    if request['name'] == 'torch_compile':
-      if variant.startswith('unroll'):
-        self._forward = torch.compile(self._module.unroll, **_MODES[variant])
-      else:
+    match request['variant']:
+      case 'step':
         self._module.step = torch.compile(self._module.step)
-    self.about = {
-      'torch': torch.__version__,
-      'python': platform.python_version(),
-      'platform': request['device'],
-      'device': (
-        torch.cuda.get_device_name() if self._device == 'cuda' else 'cpu'
-      ),
-    }
+      case 'unroll':
+        self._forward = torch.compile(self._module.unroll)
+      case 'unroll, CUDA graphs':
+        self._forward = torch.compile(
+          self._module.unroll, mode='reduce-overhead'
+        )
+    on_gpu = self._device == 'cuda'
+    device = torch.cuda.get_device_name() if on_gpu else 'cpu'
+    self.about = {'torch': torch.__version__, 'device': device}
 
   def build(self, step):
     """See base class."""
@@ -93,12 +89,6 @@ class Unroll(serve.Implementation):
     return torch.autocast(
       self._device, dtype=torch.bfloat16, enabled=self._autocast
     )
-
-
-_MODES = {
-  'unroll': {},
-  'unroll, CUDA graphs': {'mode': 'reduce-overhead'},
-}
 
 
 class RelationalMemory(nn.Module):
@@ -187,12 +177,8 @@ class RelationalMemory(nn.Module):
       layer = layer.replace('mlp.', 'mlp/linear_')
     elif layer not in ('input', 'input_gates', 'memory_gates'):
       layer = f'attention_0/{layer}'
-    norm = layer.endswith('norm')
-    leaf = {
-      'weight': 'scale' if norm else 'w',
-      'bias': 'offset' if norm else 'b',
-    }[leaf]
-    return f'relational_memory/{layer}/{leaf}'
+    leaves = ('scale', 'offset') if layer.endswith('norm') else ('w', 'b')
+    return f'relational_memory/{layer}/{leaves[leaf == "bias"]}'
 
 
 class _Lstm(nn.LSTM):
@@ -202,10 +188,6 @@ class _Lstm(nn.LSTM):
     """Maps [T, B, features] to outputs [T, B, state size]."""
     del state
     return self(inputs)[0]
-
-  def haiku_name(self, name):
-    """Returns the name unchanged: no other LSTM is compared with it."""
-    return name
 
 
 if __name__ == '__main__':

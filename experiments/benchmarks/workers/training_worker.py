@@ -34,7 +34,7 @@ from rmc_jax.tasks.language.vocabulary import Vocabulary
 from rmc_jax.tasks.learn_to_execute import sample
 from rmc_jax.training import distributed
 from rmc_jax.training import parallel
-from rmc_jax.training import update as update_lib
+from rmc_jax.training.update import make_step
 
 # Reading one batch is too short to be timed.
 _BATCHES_READ = 100
@@ -88,7 +88,7 @@ def update(request):
     # The same step, with an axis of one in place of the devices.
     state, batch = jax.device_put((state, inputs))
     run = jax.vmap(
-      update_lib.make_step(loss_fn, optimizer),
+      make_step(loss_fn, optimizer),
       in_axes=None,
       out_axes=None,
       axis_name=parallel.AXIS,
@@ -127,16 +127,14 @@ def all_reduce(request):
   return Program(step, {}, lambda: {'sum': np.asarray(step())})
 
 
-def train_nth_farthest(request):
+def train_generated(request):
   """Trains on data that is generated inside the update."""
-  config = make_config(nth_farthest.Config, request['preset'])
-  return _train(config, nth_farthest.make_functions(config))
+  experiment = _EXPERIMENTS[request['program']]
+  config = make_config(experiment.Config, request['preset'])
+  return _train(config, experiment.make_functions(config))
 
 
-def train_samples(request):
-  """Trains on samples that are generated inside the update."""
-  config = make_config(learn_to_execute.Config, request['preset'])
-  return _train(config, learn_to_execute.make_functions(config))
+_EXPERIMENTS = {'nth_farthest': nth_farthest, 'samples': learn_to_execute}
 
 
 def generate_samples(request):
@@ -189,8 +187,8 @@ def read_text(request):
 PROGRAMS = {
   'update': update,
   'all_reduce': all_reduce,
-  'nth_farthest': train_nth_farthest,
-  'samples': train_samples,
+  'nth_farthest': train_generated,
+  'samples': train_generated,
   'samples_pipeline': generate_samples,
   'text': train_text,
   'text_pipeline': read_text,

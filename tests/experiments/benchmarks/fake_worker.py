@@ -1,4 +1,4 @@
-"""An implementation that behaves as its name says, started by path.
+"""An implementation that behaves according to its name, started by path.
 
 `half` and `third` agree and differ in speed; the others fail in some way.
 """

@@ -81,8 +81,8 @@ def test_shapes_names_and_nans_are_refused(change):
 
 
 def test_disagreement_names_only_what_differs():
-  said = agreement.disagreement({'outputs': 5e-4, 'loss': 3e-3}, 'float32')
-  assert said == 'differs in loss by 3.0e-03; 1e-03 is allowed'
+  message = agreement.disagreement({'outputs': 5e-4, 'loss': 3e-3}, 'float32')
+  assert message == 'differs in loss by 3.0e-03; 1e-03 is allowed'
   assert (
     agreement.disagreement({'outputs': 5e-4, 'loss': 0.0}, 'float32') is None
   )

@@ -28,17 +28,17 @@ def test_ratio_is_taken_in_each_trial_before_the_median():
 
 
 @pytest.mark.parametrize(
-  ('flag', 'said'),
+  ('flag', 'message'),
   [
     ('--sizes=tiny,huge', "unknown name 'huge'; expected some of tiny, small"),
     ('--trials=0', "got '0'; expected an integer of at least 1"),
   ],
 )
-def test_wrong_flags_are_refused_with_their_value(capsys, flag, said):
+def test_wrong_flags_are_refused_with_their_value(capsys, flag, message):
   parser = report.make_parser('x', 'Times x.', ['tiny', 'small'], 'tiny')
   with pytest.raises(SystemExit):
     parser.parse_args([flag])
-  assert said in capsys.readouterr().err
+  assert message in capsys.readouterr().err
 
 
 def test_sizes_are_a_list_of_names():
