@@ -12,40 +12,25 @@ PRODUCT_SHARE, MEMORY_SHARE, LINK_SHARE = 0.5, 0.8, 0.8
 
 
 class Accelerator(NamedTuple):
-  """A kind of device and its links, with published figures.
+  """A kind of device and its links, with published figures per second."""
 
-  Attributes:
-    product: operations per second of float32 products at JAX's default
-      precision: one bfloat16 pass on a TPU, TF32 on a GPU.
-    memory: bytes per second between a device and its memory.
-    group: devices that the fast links join.
-    inner: bytes per second from one device into the fast links.
-    closed: number of devices from which the fast links form rings; below it
-      they carry half.
-    outer: bytes per second from one device to other groups.
-    axes: of the torus; 0 is a switch.
-    inner_hop: seconds from a device to the next.
-    outer_hop: seconds from a group to the next.
-    host: bytes per second from the host to one device.
-    per_host: devices of one process.
-    step: least seconds of a step of a loop. Assumed: the chain of products of
-      a step on a TPU, some thirty kernels on a GPU.
-    source: of the figures.
-  """
-
+  # Operations of float32 products at JAX's default precision: one bfloat16 pass
+  # on a TPU, TF32 on a GPU.
   product: float
-  memory: float
-  group: int
-  inner: float
-  closed: int
-  outer: float
-  axes: int
-  inner_hop: float
-  outer_hop: float
-  host: float
-  per_host: int
+  memory: float  # bytes, between a device and its memory
+  group: int  # devices that the fast links join
+  inner: float  # bytes, from one device into the fast links
+  closed: int  # fewer devices form no rings; their links carry half
+  outer: float  # bytes, from one device to other groups
+  axes: int  # of the torus; 0 is a switch
+  inner_hop: float  # seconds, from a device to the next
+  outer_hop: float  # seconds, from a group to the next
+  host: float  # bytes, from the host to one device
+  per_host: int  # devices of one process
+  # Least seconds of a step of a loop. Assumed: the chain of products of a step
+  # on a TPU, some thirty kernels on a GPU.
   step: float
-  source: str
+  source: str  # of the figures
 
 
 _TPU = (

@@ -7,7 +7,6 @@ rows. For one block and one input row; letters as in `rmc_jax.types`.
 """
 
 from collections.abc import Sequence
-import dataclasses
 from typing import NamedTuple
 
 from experiments.benchmarks.sizes import Size
@@ -29,22 +28,13 @@ class Product(NamedTuple):
     return (self.size + 1) * self.width  # with its bias
 
 
-@dataclasses.dataclass(frozen=True)
-class Phase:
-  """A part of a step; the next one begins when it ends.
-
-  Attributes:
-    name: of the phase.
-    operations: multiplications and additions of its matrix products.
-    bytes: of the arrays that it reads or writes, each counted once.
-    weight_bytes: the weights that one pass reads; a pass is a step of a loop.
-    passes: how often it reads them.
-  """
+class Phase(NamedTuple):
+  """A part of a step; the next one begins when it ends."""
 
   name: str
-  operations: int
-  bytes: int
-  weight_bytes: int
+  operations: int  # multiplications and additions of matrix products
+  bytes: int  # of the arrays that it reads or writes, each counted once
+  weight_bytes: int  # that one pass reads; a pass is a step of a loop
   passes: int = 1
 
   @property

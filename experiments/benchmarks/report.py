@@ -217,9 +217,7 @@ def make_table(
       ),
     ]
   table = Table(
-    title=title,
-    caption=escape('\n'.join(caption)),
-    caption_justify='left',
+    title=title, caption=escape('\n'.join(caption)), caption_justify='left'
   )
   table.add_column(label, no_wrap=True)
   headers = list(dict.fromkeys(h for cells in rows.values() for h in cells))

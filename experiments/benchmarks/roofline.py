@@ -32,17 +32,11 @@ _COPIED = 1 << 29  # bytes, more than caches hold
 
 
 class Rates(NamedTuple):
-  """Operations or bytes per second that the device reached.
+  """Operations or bytes per second that the device reached."""
 
-  Attributes:
-    product: of the large product.
-    copy: of a pass over more than caches hold.
-    weights: of a pass over as many bytes as the weights of the loop.
-  """
-
-  product: float
-  copy: float
-  weights: float
+  product: float  # one large product
+  copy: float  # a pass over more than caches hold
+  weights: float  # a pass over as many bytes as the weights of the loop
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -32,19 +32,12 @@ TOLERANCE = 1e-4
 
 
 class Layout(NamedTuple):
-  """How an update is done.
+  """How an update is done."""
 
-  Attributes:
-    devices: over all processes.
-    processes: that share the devices.
-    mapped: with pmap; False for plain jit, on one device.
-    share: 1 for the global batch, n for an n-th of it.
-  """
-
-  devices: int = 1
+  devices: int = 1  # over all processes
   processes: int = 1
-  mapped: bool = True
-  share: int = 1
+  mapped: bool = True  # with pmap; False for plain jit, on one device
+  share: int = 1  # n for an n-th of the global batch
 
   @property
   def name(self) -> str:

@@ -45,26 +45,17 @@ _MAX_WEAK = 256  # devices
 
 
 class Workload(NamedTuple):
-  """A model and its data.
+  """A model and its data."""
 
-  Attributes:
-    size: the core; its batch is that of one update over all devices.
-    outside: parameters of the model outside the core.
-    rows: of one example that the parameters outside the core multiply.
-    products: in which each of these rows takes part: its result, two gradients,
-      and the result once more where it is too large to be saved.
-    example_bytes: sent by the host.
-    updates_per_call: of the compiled program.
-    weak_batch: examples on each device, where the batch grows with them.
-  """
-
-  size: Size
-  outside: int = 0
-  rows: int = 0
+  size: Size  # the core; its batch is that of one update over all devices
+  outside: int = 0  # parameters of the model outside the core
+  rows: int = 0  # of one example that the parameters outside multiply
+  # In which each of these rows takes part: its result, two gradients, and the
+  # result once more where it is too large to be saved.
   products: int = 0
-  example_bytes: int = 0
-  updates_per_call: int = 1
-  weak_batch: int = 1
+  example_bytes: int = 0  # sent by the host
+  updates_per_call: int = 1  # of the compiled program
+  weak_batch: int = 1  # examples on each device, where the batch grows
 
   @property
   def parameters(self) -> int:

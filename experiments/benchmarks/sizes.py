@@ -5,33 +5,19 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-  """A core and a batch of sequences.
+  """A core and a batch of sequences."""
 
-  Attributes:
-    steps: T, the length of the sequences.
-    batch: B, on a CPU.
-    features: X, the width of an input.
-    mem_slots: N.
-    head_size: V.
-    num_heads: H.
-    source: of these numbers.
-    key_size: K; None means V.
-    gate_style: 'unit' or 'memory'.
-    mlp_layers: layers of the MLP after the attention.
-    gpu_batch: B on a GPU; None means `batch`.
-  """
-
-  steps: int
-  batch: int
-  features: int
-  mem_slots: int
-  head_size: int
-  num_heads: int
-  source: str
-  key_size: int | None = None
-  gate_style: str = 'unit'
-  mlp_layers: int = 2
-  gpu_batch: int | None = None
+  steps: int  # T, the length of the sequences
+  batch: int  # B, on a CPU
+  features: int  # X, the width of an input
+  mem_slots: int  # N
+  head_size: int  # V
+  num_heads: int  # H
+  source: str  # of these numbers
+  key_size: int | None = None  # K; None means V
+  gate_style: str = 'unit'  # or 'memory'
+  mlp_layers: int = 2  # of the MLP after the attention
+  gpu_batch: int | None = None  # B on a GPU; None means `batch`
 
   @property
   def slot_width(self) -> int:

@@ -77,6 +77,10 @@ def table(title: str, unit: str, measured: Mapping[str, Any]) -> Table:
       'ratio': '' if entry is base else ratio,
       'build s': f'{build["seconds"]:.1f}',
       'peak MB': report.megabytes(entry['memory_bytes']),
-      'process MB': report.megabytes(entry['peak_bytes']),
+      'total MB': report.megabytes(entry['peak_bytes']),
     }
-  return report.make_table(title, 'implementation', rows, measured)
+  note = (
+    'Peak memory is that of a device, or of the process on a CPU; total MB '
+    'includes the memory before the first step.'
+  )
+  return report.make_table(title, 'implementation', rows, measured, [note])

@@ -29,27 +29,16 @@ _FRAMEWORKS = ('jax', 'tensorflow', 'torch')
 
 
 class Implementation(NamedTuple):
-  """One implementation.
+  """One implementation."""
 
-  Attributes:
-    worker: its module of workers/.
-    variants: ways to run it on any device.
-    cpu_variants: further ones on a CPU.
-    gpu_variants: further ones on a GPU.
-    compared: whether it is a relational memory, whose results must agree.
-    gpu: whether it runs on a GPU.
-    precisions: the ones that it supports.
-    variables: its environment variables.
-  """
-
-  worker: str
-  variants: tuple[str, ...] = ('',)
-  cpu_variants: tuple[str, ...] = ()
+  worker: str  # its module of workers/
+  variants: tuple[str, ...] = ('',)  # ways to run it on any device
+  cpu_variants: tuple[str, ...] = ()  # further ones
   gpu_variants: tuple[str, ...] = ()
-  compared: bool = True
-  gpu: bool = True
+  compared: bool = True  # False: not a relational memory, so results differ
+  gpu: bool = True  # whether it runs on a GPU
   precisions: tuple[str, ...] = report.PRECISIONS
-  variables: dict[str, str] = {}
+  variables: dict[str, str] = {}  # environment variables
 
 
 # As many devices as there are cores, with the batch split as in training.
