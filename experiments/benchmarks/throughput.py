@@ -11,28 +11,25 @@ from experiments.benchmarks import harness
 from experiments.benchmarks import report
 
 
-def with_pipeline(
-  program: str, request: Mapping[str, Any]
-) -> dict[str, tuple[str, Mapping[str, Any]]]:
+# Implementation -> its module of workers/ and its request.
+Workers = Mapping[str, tuple[str, Mapping[str, Any]]]
+
+
+def with_pipeline(program: str, request: Mapping[str, Any]) -> Workers:
   """Returns the workers of an input pipeline alone and of its training."""
+  pipeline = {'program': f'{program}_pipeline', **request}
+  training = {'program': program, **request}
   return {
-    'pipeline': (
-      'training_worker',
-      {'program': f'{program}_pipeline', **request},
-    ),
-    'training': ('training_worker', {'program': program, **request}),
+    'pipeline': ('training_worker', pipeline),
+    'training': ('training_worker', training),
   }
 
 
-def measure(
-  workers: Mapping[str, tuple[str, Mapping[str, Any]]],
-  options: argparse.Namespace,
-) -> dict[str, Any]:
+def measure(workers: Workers, options: argparse.Namespace) -> dict[str, Any]:
   """Times implementations, which must train as many parameters.
 
   Args:
-    workers: implementation -> its module of workers/ and its request. The first
-      is required.
+    workers: what to time; the first is required.
     options: the flags.
   """
   # The experiments split the CPU in the same way.
