@@ -10,7 +10,6 @@ from experiments import command_line
 from experiments.benchmarks import harness
 from experiments.benchmarks import report
 
-
 # Implementation -> its module of workers/ and its request.
 Workers = Mapping[str, tuple[str, Mapping[str, Any]]]
 
