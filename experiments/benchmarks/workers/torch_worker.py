@@ -65,7 +65,7 @@ class Unroll(serve.Implementation):
     results = {'outputs': self._outputs().float().cpu(), 'loss': self._train()}
     for name, weight in self._module.named_parameters():
       # torch.nn.Linear stores the transposed matrix.
-      results['gradients/' + self._module.haiku_name(name)] = weight.grad.T
+      results['gradients/' + self._module.haiku_name(name)] = weight.grad.t()
     return {k: v.detach().float().cpu().numpy() for k, v in results.items()}
 
   def device_memory(self):
