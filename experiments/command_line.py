@@ -1,10 +1,10 @@
-"""The command line that all experiments share: flags, presets, exit codes.
+"""The command line of all experiments: flags, presets, exit codes.
 
   python -m experiments.nth_farthest.train --preset=quick --workdir=runs/mine \
       --config.core.mem_slots=8 --print_config
 
-The preset comes first and the --config.x overrides on top of it, wherever they
-stand. The same command resumes a run that was stopped.
+Overrides (--config.x) apply on top of the preset, in any order. The same
+command resumes a run that was stopped.
 """
 
 from collections.abc import Callable
@@ -26,27 +26,28 @@ import jax
 from ml_collections import config_flags
 
 from experiments import configuration
+from rmc_jax import training
 from rmc_jax.errors import ConfigurationError
 from rmc_jax.errors import Diverged
 from rmc_jax.errors import DONE
 from rmc_jax.errors import Preempted
 from rmc_jax.training import cluster
 from rmc_jax.training import distributed
-from rmc_jax.training import watchdog
+from rmc_jax.training import goodput
 
-# More would cut a batch into shares too small to be worth their exchange.
+# With more devices, the all-reduce costs more than it saves.
 _MOST_CPU_DEVICES = 8
-# What a container may use: microseconds of CPU time, or max, in a period.
+# CPU quota of a container: microseconds of CPU time, or max, per period.
 _CPU_QUOTA = pathlib.Path('/sys/fs/cgroup/cpu.max')
-_SECONDS_AHEAD_OF_PRIMARY = 5
+_SECONDS_BEFORE_PRIMARY = 5
 
 FLAGS = flags.FLAGS
-# --help shows the flags as those of the experiment, not of this module.
+# Makes --help list the flags under the experiment, not under this module.
 flags.disclaim_key_flags()
 
 
 def main(
-  train: Callable[[Any, pathlib.Path], Any],
+  train: Callable[[Any, training.Runner], Any],
   config_class: type,
   presets: Mapping[str, Mapping[str, Any]],
   *,
@@ -57,18 +58,17 @@ def main(
   """Reads the command line, trains, and ends the process with an exit code.
 
   Args:
-    train: (config, workdir) -> anything. Called once the configuration is
-      checked and saved in the workdir, and all processes have joined.
-    config_class: a dataclass, perhaps of dataclasses, with a default for every
-      field. A `validate()` of any of them is called with the final values and
-      raises ValueError, with a sentence, for what makes no sense.
-    presets: name -> the fields in which it differs, as a nested dict.
-    experiment: the name, for the default workdir and config.json.
-    preset: the preset without --preset.
-    argv: the command line, None for that of the process.
+    train: (config, runner) -> anything. Called when all processes have joined,
+      the workdir is locked, and the configuration is checked and saved there.
+    config_class: a dataclass, possibly nested, with a default for every field.
+      Its `validate` methods raise ValueError for invalid values.
+    presets: name -> the fields that differ from the defaults, a nested dict.
+    experiment: name of the experiment, for the workdir and config.json.
+    preset: the default of --preset.
+    argv: the command line; None for `sys.argv`.
 
-  Exit codes: 0 done, 75 preempted, 76 diverged, 77 wrong configuration, with
-  one sentence on standard error. Any other error is a crash with its traceback.
+  Exit codes: 0 done, 75 preempted, 76 diverged, 77 configuration error, each
+  but 0 with a sentence on standard error. Other errors crash with a traceback.
   """
   argv = list(sys.argv if argv is None else argv)
   try:
@@ -81,7 +81,7 @@ def main(
   except (Preempted, Diverged, ConfigurationError) as stopped:
     print(f'{experiment}: {stopped}', file=sys.stderr, flush=True)
     if isinstance(stopped, ConfigurationError):
-      # It may be wrong for this process alone, and the others still at work.
+      # Only this process may have the error, while the others continue.
       _leave_if_in_job(stopped.exit_code)
     distributed.shutdown()
     sys.exit(stopped.exit_code)
@@ -94,13 +94,13 @@ def _define_flags(
   default: str,
   argv: list[str],
 ) -> str:
-  """Defines the flags; those of --config start from the preset in `argv`."""
-  # The flags of --config override an object that must exist when they are
-  # defined, so the preset and the core, which determine it, are read first.
+  """Defines the flags; returns the preset that --config overrides."""
+  # The flags of --config need the object that they override, so the preset and
+  # the core, which determine it, are parsed first.
   argv = FLAGS.read_flags_from_files(argv, force_gnu=True)
   ahead = flags.FlagValues()
   ahead.set_gnu_getopt(True)
-  help_string = f'Where to start from: {", ".join(presets)}.'
+  help_string = f'Values to start from: {", ".join(presets)}.'
   flags.DEFINE_string('preset', default, help_string, flag_values=ahead)
   flags.DEFINE_string('config.core.name', None, '', flag_values=ahead)
   ahead(argv, known_only=True)
@@ -115,16 +115,16 @@ def _define_flags(
     'config',
     config,
     sys_argv=argv,
-    help_string='--config.a.b=c sets one field; --print_config shows all.',
+    help_string='--config.a.b=c sets a field; --print_config shows all fields.',
   )
   flags.DEFINE_bool(
-    'print_config', False, 'Print the configuration as JSON, and end.'
+    'print_config', False, 'Print the configuration as JSON and exit.'
   )
   flags.DEFINE_string(
     'workdir',
     None,
-    'Folder of the run: metrics, checkpoints, figures. A run found there is '
-    'resumed. Default: runs/EXPERIMENT-PRESET.',
+    'Folder of the run: metrics, checkpoints, figures. A run in it is resumed. '
+    'Default: runs/EXPERIMENT-PRESET.',
   )
   flags.DEFINE_string(
     'coordinator_address',
@@ -132,67 +132,66 @@ def _define_flags(
     'host:port of process 0, in a job of several processes.',
   )
   flags.DEFINE_integer(
-    'num_processes', None, 'Processes in the job.', lower_bound=1
+    'num_processes', None, 'Number of processes in the job.', lower_bound=1
   )
   flags.DEFINE_integer(
-    'process_id', None, 'Which of them this is, from 0.', lower_bound=0
+    'process_id', None, 'Index of this process, from 0.', lower_bound=0
   )
   flags.DEFINE_enum(
     'cluster',
     'auto',
     ['auto', 'none'],
-    'auto: join the job of Slurm, Open MPI, a Cloud TPU or Kubernetes that '
-    'this process was started in. none: only what the three flags say.',
+    'auto: join the Slurm, Open MPI, Cloud TPU or Kubernetes job that this '
+    'process belongs to. none: use the three flags above only.',
   )
   flags.DEFINE_float(
     'watchdog_seconds',
     1800.0,
-    'End the process, with all its stacks in the log, if for so long no call '
-    'of the update, evaluation or checkpoint comes to its end; 0: never.',
+    'Kill the process and log all its stacks if no update, evaluation or '
+    'checkpoint finishes within this time; 0: never.',
     lower_bound=0.0,
   )
   flags.DEFINE_integer(
     'cpu_devices',
     None,
-    'Devices that the CPU counts as, where it is what trains. Default: one '
-    'a core, rounded down to a power of two, 8 at most; one in a job of '
-    'several processes.',
+    'Number of JAX devices on the CPU. Default: one per core, rounded down to '
+    'a power of two, at most 8; one in a job of several processes.',
     lower_bound=1,
   )
   return ahead.preset
 
 
 def _parse_flags(argv: Sequence[str]) -> list[str]:
-  """Parses all flags; what absl refuses is a wrong configuration."""
+  """Parses all flags; errors of absl become ConfigurationErrors."""
   try:
     rest = FLAGS(argv)
   except flags.Error as error:
     raise ConfigurationError(_explain(str(error))) from error
   if rest[1:]:
     raise ConfigurationError(
-      f'Every argument is a flag, as in --workdir=x; got {rest[1]!r}.'
+      f'All arguments must be flags, such as --workdir=x. Got: {rest[1]!r}.'
     )
   return rest
 
 
 def _explain(message: str) -> str:
-  """A sentence for a value of the wrong type; other messages are sentences."""
+  """Rewrites absl's message about a value of the wrong type."""
   found = re.match(r'flag --config\.([\w.]+)=(.*?): ', message, re.DOTALL)
   if not found:
     return message
   path, value = found.groups()
   config = FLAGS['config'].default
-  # None is for presets: no text on the command line means it.
+  # The command line has no way to write None.
   kind = configuration.type_name(config, path).removesuffix(' | None')
   example = configuration.fields(config)[path]
   such_as = '' if example is None else f', such as {example}'
-  return f'--config.{path} takes {kind}{such_as}; got {value!r}.'
+  return f'--config.{path} must be {kind}{such_as}. Got: {value!r}.'
 
 
 def _run(
-  train: Callable[[Any, pathlib.Path], Any], experiment: str, preset: str
+  train: Callable[[Any, training.Runner], Any], experiment: str, preset: str
 ) -> int:
-  """What the flags ask for; returns the exit code."""
+  """Runs the experiment with the parsed flags; returns the exit code."""
   config = FLAGS.config
   configuration.validate(config)
   text = configuration.to_json(experiment, preset, config)
@@ -200,16 +199,21 @@ def _run(
     print(text, end='')
     return DONE
   if not FLAGS['verbosity'].present:
-    logging.set_verbosity(logging.WARNING)  # Orbax tells much at INFO.
-  workdir = pathlib.Path(FLAGS.workdir or f'runs/{experiment}-{preset}')
-  configuration.check_workdir(workdir, text)
+    logging.set_verbosity(logging.WARNING)  # Orbax logs a lot at INFO.
   _set_up_devices()
+  workdir = FLAGS.workdir or f'runs/{experiment}-{preset}'
   try:
-    distributed.check_same('configuration', text)
-    if distributed.is_primary():
-      configuration.save(workdir, text)
-    with watchdog.watch(FLAGS.watchdog_seconds or None):
-      train(config, workdir)
+    # Locks the workdir before reading or writing it.
+    with training.Runner(
+      workdir,
+      watchdog_seconds=FLAGS.watchdog_seconds,
+      started=goodput.process_start_time(),
+    ) as runner:
+      configuration.check_workdir(runner.workdir, text, config)
+      distributed.check_same('configuration', text)
+      if runner.is_primary:
+        configuration.save(runner.workdir, text)
+      train(config, runner)
   except (Preempted, Diverged, ConfigurationError):
     raise
   except Exception:
@@ -222,19 +226,19 @@ def _run(
 
 
 def _leave_if_in_job(exit_code: int) -> None:
-  """Ends a process of several at once: an orderly end waits for the others."""
+  """Ends a process of several immediately, without waiting for the others."""
   if jax.distributed.is_initialized() and jax.process_count() > 1:
     sys.stdout.flush()
     sys.stderr.flush()
     if distributed.is_primary():
-      # The job ends with it, and JAX aborts whoever is still there. If all have
-      # come here, each should end with this code.
-      time.sleep(_SECONDS_AHEAD_OF_PRIMARY)
+      # JAX aborts the other processes when the primary one exits, so let those
+      # that fail too exit with this code first.
+      time.sleep(_SECONDS_BEFORE_PRIMARY)
     os._exit(exit_code)
 
 
 def _set_up_devices() -> None:
-  """Joins the job and divides the CPU; before anything touches a device."""
+  """Joins the job and sets the number of CPU devices, before any is used."""
   job = {
     name: FLAGS[name].value
     for name in ('coordinator_address', 'num_processes', 'process_id')
@@ -266,12 +270,12 @@ def _set_up_devices() -> None:
 
 
 def default_cpu_devices() -> int:
-  """The devices that the CPU counts as in a job of one process."""
+  """Returns the number of CPU devices in a job of one process."""
   return 2 ** (min(_cores(), _MOST_CPU_DEVICES).bit_length() - 1)
 
 
 def _cores() -> int:
-  """Cores that this process may use, as many as its mask and quota allow."""
+  """Returns the number of cores that affinity mask and quota allow."""
   if hasattr(os, 'sched_getaffinity'):  # Not on macOS.
     cores = len(os.sched_getaffinity(0))
   else:

@@ -1,8 +1,8 @@
-"""Configurations: presets applied, values checked, runs compared with others.
+"""Configurations: applying presets, checking values, comparing runs.
 
-A configuration is a plain dataclass of numbers, strings, tuples and further
-such dataclasses. A preset is a nested dict of the fields in which it differs
-from the defaults, as the `sweep.py` of an experiment lists them.
+A configuration is a plain dataclass of numbers, strings, tuples and nested
+dataclasses. A preset, listed in an experiment's `sweep.py`, is a nested dict of
+the fields that differ from the defaults.
 """
 
 from collections.abc import Iterable
@@ -16,26 +16,12 @@ import typing
 from typing import Any
 
 from rmc_jax import files
+from rmc_jax import training
 from rmc_jax.cores import build
 from rmc_jax.cores.config import CoreConfig
 from rmc_jax.errors import ConfigurationError
 
 FILE_NAME = 'config.json'
-# Fields, by a part of their path, that say how far and how often, where things
-# lie, how they are measured and what to do in trouble, and not what is trained:
-# a run may be resumed with others.
-MAY_CHANGE = {
-  'num_steps',
-  'log_every',
-  'eval_every',
-  'eval_tokens',
-  'eval_lengths',
-  'checkpoint_every',
-  'keep_checkpoints',
-  'check_replicas_every',
-  'nonfinite',
-  'data_dir',
-}
 
 
 def with_preset(
@@ -46,14 +32,12 @@ def with_preset(
 ) -> Any:
   """Returns the configuration of a preset.
 
-  A `CoreConfig` becomes that of the core which `name` selects.
-
   Args:
     config_class: a dataclass with a default for every field.
-    presets: name -> the fields in which it differs, as a nested dict.
-    preset: one of them.
-    core: the name of a core to use with its defaults instead of the preset's;
-      None, or the name of the preset's own core, changes nothing.
+    presets: name -> the fields that differ from the defaults, a nested dict.
+    preset: the name of a preset.
+    core: the name of a core, whose defaults replace the preset's core unless it
+      is the same; None to keep the preset's core.
 
   Raises:
     ConfigurationError: no such preset or core, a field that does not exist, or
@@ -72,7 +56,7 @@ def with_preset(
 
 
 def fields(config: Any, prefix: str = '') -> dict[str, Any]:
-  """All fields that hold a value, by dotted path, such as core.mem_slots."""
+  """Returns dotted path -> value, such as core.mem_slots, for all fields."""
   values = {}
   for field in dataclasses.fields(config):
     value = getattr(config, field.name)
@@ -84,11 +68,11 @@ def fields(config: Any, prefix: str = '') -> dict[str, Any]:
 
 
 def validate(config: Any) -> None:
-  """Checks all types, and calls `validate()` where a configuration has one.
+  """Checks all types, and calls the `validate` methods of the dataclasses.
 
   Raises:
-    ConfigurationError: a field, or an element of one, is of another type; or a
-      `validate()` raised a ValueError, which explains.
+    ConfigurationError: a field, or an element of one, has the wrong type, or a
+      `validate` method raised a ValueError.
   """
   hints = typing.get_type_hints(type(config))
   for field in dataclasses.fields(config):
@@ -96,7 +80,7 @@ def validate(config: Any) -> None:
       validate(value)
     elif not _fits(value, hints[field.name]):
       raise ConfigurationError(
-        f'{field.name} takes {type_name(config, field.name)}; got {value!r}.'
+        f'{field.name} must be {type_name(config, field.name)}. Got: {value!r}.'
       )
   try:
     if isinstance(config, CoreConfig):
@@ -110,7 +94,7 @@ def validate(config: Any) -> None:
 
 
 def to_json(experiment: str, preset: str, config: Any) -> str:
-  """What `config.json` holds and `--print_config` prints."""
+  """Returns the text of `config.json`, which `--print_config` prints."""
   content = {
     'experiment': experiment,
     'preset': preset,
@@ -120,16 +104,15 @@ def to_json(experiment: str, preset: str, config: Any) -> str:
 
 
 def save(workdir: pathlib.Path, text: str) -> None:
-  """Writes config.json, whole or not at all."""
-  workdir.mkdir(parents=True, exist_ok=True)
+  """Writes config.json atomically."""
   files.atomic_write(workdir / FILE_NAME, text.encode())
 
 
 def read(workdir: pathlib.Path) -> dict[str, Any]:
-  """What `save` wrote there.
+  """Reads config.json.
 
   Raises:
-    ConfigurationError: the folder is no run, or the file is damaged.
+    ConfigurationError: there is none, or it is damaged.
   """
   path = workdir / FILE_NAME
   try:
@@ -141,57 +124,64 @@ def read(workdir: pathlib.Path) -> dict[str, Any]:
     }
   except (FileNotFoundError, NotADirectoryError):
     raise ConfigurationError(
-      f'{workdir} has no {FILE_NAME}: it is no run.'
+      f'{workdir} has no {FILE_NAME}: it is not the folder of a run.'
     ) from None
   except (KeyError, TypeError, ValueError) as error:
     raise ConfigurationError(
-      f'{path} cannot be read ({error!r}). Mend it; the command that trained '
-      'prints it with --print_config.'
+      f'{path} cannot be read ({error!r}). Fix it; the training command prints '
+      'it with --print_config.'
     ) from error
 
 
-def check_workdir(workdir: pathlib.Path, text: str) -> None:
-  """Refuses a folder that holds checkpoints of another configuration.
+def check_workdir(workdir: pathlib.Path, text: str, config: Any) -> None:
+  """Raises if a folder holds checkpoints of another configuration.
+
+  Fields declared with `training.may_change_on_resume` may differ. Any
+  configuration may use a folder without checkpoints.
 
   Args:
-    workdir: need not exist. Without checkpoints there is nothing to resume and
-      nothing to lose, whatever else is there.
-    text: of `to_json`, for the run that is to begin or to go on there.
+    workdir: the folder, which need not exist.
+    text: the new configuration, from `to_json`.
+    config: the new configuration.
 
   Raises:
-    ConfigurationError: what was run there differs in more than `MAY_CHANGE`,
-      or cannot be known. Nothing is changed.
+    ConfigurationError: the configuration differs or cannot be read.
   """
   if not any(workdir.glob('checkpoints/*')):
     return
-  path = workdir / FILE_NAME
+  path, wanted = workdir / FILE_NAME, json.loads(text)
   if not path.exists():
     raise ConfigurationError(
-      f'{workdir} has checkpoints but no {FILE_NAME} that says of what. '
-      'Bring it back, or choose another --workdir.'
+      f'{workdir} has checkpoints but no {FILE_NAME}, so their configuration '
+      'is unknown. Restore the file, or choose another --workdir.'
     )
-  wanted = json.loads(text)
   try:
     found = json.loads(path.read_text())
     before = _flat(_own_core_fields(found['config']))
-    now = _flat(wanted['config'])
     other_experiment = found['experiment'] != wanted['experiment']
   except (ValueError, KeyError, TypeError, AttributeError) as error:
     raise ConfigurationError(
-      f'{path} cannot be read ({error}). Mend it, or choose another '
-      '--workdir; what was computed there is untouched.'
+      f'{path} cannot be read ({error}). Fix it, or choose another --workdir; '
+      'the checkpoints there are untouched.'
     ) from error
   if other_experiment:
     raise ConfigurationError(
       f'{workdir} holds a run of {found["experiment"]}, not of '
       f'{wanted["experiment"]}. Choose another --workdir.'
     )
+  if 'run' in wanted['config'] and 'run' not in found['config']:
+    raise ConfigurationError(
+      f'{workdir} holds a run of an earlier version of rmc_jax, whose '
+      f'{FILE_NAME} has no "run". Finish it with that version, or choose '
+      'another --workdir.'
+    )
+  now, changeable = _flat(wanted['config']), _changeable(config)
   lines = [
     f'  config.{name}: {before.get(name, "absent")} there, '
     f'{now.get(name, "absent")} now'
     for name in sorted(before.keys() | now.keys())
     if before.get(name, ...) != now.get(name, ...)
-    and MAY_CHANGE.isdisjoint(name.split('.'))
+    and not any(f'{name}.'.startswith(f'{each}.') for each in changeable)
   ]
   if lines:
     raise ConfigurationError(
@@ -202,16 +192,13 @@ def check_workdir(workdir: pathlib.Path, text: str) -> None:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-  """' Did you mean x?', or '' where nothing is like `name`."""
+  """Returns ' Did you mean x?', or '' if no name is similar."""
   close = difflib.get_close_matches(name, list(names), n=1)
   return f' Did you mean {close[0]}?' if close else ''
 
 
 def check_names(config: Any, paths: Iterable[str]) -> None:
-  """Raises ConfigurationError for a dotted path that is no field of `config`.
-
-  The message suggests a field with a similar name, or the core that has one.
-  """
+  """Raises ConfigurationError if a dotted path is no field of `config`."""
   known = fields(config)
   for path in paths:
     if path not in known:
@@ -223,7 +210,7 @@ def check_names(config: Any, paths: Iterable[str]) -> None:
 
 
 def type_name(config: Any, path: str) -> str:
-  """The declared type of a field, as one writes it."""
+  """Returns the declared type of a field, as source code."""
   *parents, name = path.split('.')
   for parent in parents:
     config = getattr(config, parent)
@@ -253,7 +240,7 @@ def _override(
       setattr(config, name, value)
     else:
       raise ConfigurationError(
-        f'{who} sets {path} to {value!r}; it takes {type_name(config, name)}.'
+        f'{who} sets {path} to {value!r}; it must be {type_name(config, name)}.'
       )
 
 
@@ -271,12 +258,9 @@ def _core_config(name: str, current: CoreConfig) -> CoreConfig:
 
 
 def _remedy(config: Any, path: str, known: Iterable[str]) -> str:
-  """Completes a sentence about a field that does not exist.
+  """Returns the end of a sentence about an unknown field.
 
-  Args:
-    config: the dataclass that should have the field.
-    path: the dotted path of the field.
-    known: the dotted paths of the fields that exist.
+  Suggests a field of `known` with a similar name, or the core that has `path`.
   """
   suggestion = did_you_mean(path, known)
   if not isinstance(config, CoreConfig):
@@ -293,11 +277,7 @@ def _remedy(config: Any, path: str, known: Iterable[str]) -> str:
 
 
 def _own_core_fields(config: Mapping[str, Any]) -> dict[str, Any]:
-  """Drops the fields of other cores from a saved configuration.
-
-  config.json held the fields of all cores before each core had its own
-  configuration.
-  """
+  """Drops the fields of other cores, which earlier versions saved too."""
   config = dict(config)
   core = config.get('core')
   if isinstance(core, Mapping) and core.get('name') in build.CORES:
@@ -313,7 +293,7 @@ def _own_core_fields(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-  """Whether a value has the declared type; an int will do for a float."""
+  """Returns whether a value has the declared type; ints count as floats."""
   origin = typing.get_origin(hint)
   if origin in (typing.Union, types.UnionType):
     return any(_fits(value, each) for each in typing.get_args(hint))
@@ -333,6 +313,17 @@ def _fits(value: Any, hint: Any) -> bool:
   if hint is int:
     return isinstance(value, int) and not isinstance(value, bool)
   return isinstance(value, hint)
+
+
+def _changeable(config: Any, prefix: str = '') -> set[str]:
+  """Returns the dotted paths declared with `may_change_on_resume`."""
+  paths = set()
+  for field in dataclasses.fields(config):
+    if field.metadata.get(training.MAY_CHANGE_ON_RESUME):
+      paths.add(prefix + field.name)
+    elif dataclasses.is_dataclass(value := getattr(config, field.name)):
+      paths |= _changeable(value, f'{prefix}{field.name}.')
+  return paths
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:

@@ -65,14 +65,18 @@ def merge(first: SumsAndCounts, *rest: SumsAndCounts) -> SumsAndCounts:
   return merged
 
 
-def divide(metrics: SumsAndCounts) -> dict[str, float]:
+def divide(metrics: SumsAndCounts) -> dict[str, Any]:
   """Returns the means, sum / count, as Python floats.
 
   Blocks until the arrays are computed. A count of zero gives nan, for example
-  if no episode ended in an interval.
+  if no episode ended in an interval. The [M] sums and counts of an ensemble
+  give lists of M floats.
   """
   means = {}
   for name, (total, count) in metrics.items():
     total, count = np.float64(total), np.float64(count)
-    means[name] = float(total / count) if count else float('nan')
+    mean = np.divide(
+      total, count, where=count != 0, out=np.full_like(total, np.nan)
+    )
+    means[name] = mean.tolist()
   return means

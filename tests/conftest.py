@@ -36,15 +36,25 @@ jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
 jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 
 
+@pytest.fixture(scope='module', autouse=True)
+def free_compiled_programs():
+  """Keeps a worker below 1.5 GB; all compiled programs would take 4 GB."""
+  yield
+  _free_above(0.7e9)
+
+
 @pytest.fixture(autouse=True)
 def limit_memory():
-  """Frees compiled programs; those of a few modules would take gigabytes."""
+  """Does the same within a module that compiles a lot."""
   yield
+  _free_above(1.3e9)
+
+
+def _free_above(limit):
   statm = pathlib.Path('/proc/self/statm')  # In pages; only Linux has it.
   if not statm.exists():
     return
-  resident = int(statm.read_text().split()[1]) * resource.getpagesize()
-  if resident > 800e6:
+  if int(statm.read_text().split()[1]) * resource.getpagesize() > limit:
     jax.clear_caches()
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)  # glibc would keep the freed memory.

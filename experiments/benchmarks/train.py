@@ -50,8 +50,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 def settings(name: str, updates: int) -> dict[str, Any]:
   """Returns a preset with the order and the optimiser of the script."""
-  authors = {key: sweep.AUTHORS[key] for key in ('order', 'optimizer')}
-  return sweep.PRESETS[name] | authors | {'updates_per_call': updates}
+  changes = {key: sweep.AUTHORS[key] for key in ('order', 'optimizer')}
+  changes['run'] = {'updates_per_call': updates}
+  return sweep.PRESETS[name] | changes
 
 
 if __name__ == '__main__':

@@ -1,16 +1,13 @@
-"""Did it work? Perplexities in a table, by word and unroll length, and curves.
+"""Scores language models: tables of perplexity, figures, samples.
 
   python -m experiments.language_modeling.analysis runs/language_modeling-quick
 
-Several runs stand in one table and in one figure, in the folder that they have
-in common.
+Several runs share tables and figures, in the folder that contains them.
 """
 
-import argparse
 from collections.abc import Mapping
 from collections.abc import Sequence
 import json
-import os
 import pathlib
 import sys
 import textwrap
@@ -19,23 +16,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments import configuration
 from experiments.language_modeling.perplexity import exp
-from rmc_jax.analysis.attention import draw_reading
+from rmc_jax.analysis import runs as runs_lib
+from rmc_jax.analysis.attention import draw_attention_trace
 from rmc_jax.analysis.curves import draw_curves
 from rmc_jax.analysis.curves import draw_lines
 from rmc_jax.analysis.table import text_table
-from rmc_jax.errors import CONFIGURATION_ERROR
-from rmc_jax.errors import ConfigurationError
-from rmc_jax.training.log import read_metrics
 
-# The share of the unigram model's perplexity that counts as learned.
-SOLVED = 0.5
+SOLVED = 0.5  # Share of the unigram model's perplexity that counts as learned.
 SUMMARY = 'perplexity.json'
 CURVES = 'figures/learning_curve.png'
 LENGTHS = 'figures/unroll_length.png'
-READING = 'figures/reading.png'
-READING_DATA = 'figures/reading.npz'
+TRACE = 'figures/attention_trace.png'
+TRACE_DATA = 'figures/attention_trace.npz'
 SAMPLES = 'samples.txt'
 
 # Santoro et al. 2018, table 2: corpus -> perplexity on valid and test.
@@ -46,46 +39,53 @@ TABLE_2 = {
 }
 
 
-class Run(NamedTuple):
-  """A run as its folder has it."""
+class Measured(NamedTuple):
+  """A finished run.
 
-  workdir: pathlib.Path
-  config: Mapping[str, Any]
-  records: Sequence[Mapping[str, Any]]
+  Attributes:
+    run: the run.
+    summary: its perplexities, of `perplexity.summary`.
+  """
+
+  run: runs_lib.Run
   summary: Mapping[str, Any]
+
+  @property
+  def config(self) -> Mapping[str, Any]:
+    return self.run.config
 
 
 def score(summary: Mapping[str, Any]) -> float:
-  """Perplexity on test by the unigram model's; SOLVED is the threshold."""
+  """Returns test perplexity / the unigram model's; the threshold is SOLVED."""
   test = summary['splits']['test']
   return test['perplexity'] / test['unigram']
 
 
 def report(*workdirs: pathlib.Path) -> str:
-  """Draws the runs, and says how each did and where everything is.
+  """Draws the figures and describes the results.
 
   Args:
     *workdirs: finished runs of `experiments.language_modeling.train`; one gets
-      its figures, several their parent.
+      its figures, several their common folder.
 
   Returns:
     The tables, then the paths.
 
   Raises:
-    ValueError, OSError, ConfigurationError: a folder is no finished run.
+    ValueError: a folder is not a finished run.
   """
   runs = [_read(workdir) for workdir in workdirs]
-  folder = pathlib.Path(os.path.commonpath(workdirs))
+  folder = runs_lib.common_folder([each.run for each in runs])
   draw_curves(
     folder / CURVES,
-    [(run.workdir.name, _perplexities(run.records)) for run in runs],
+    [(each.run.name, _perplexities(each.run.records)) for each in runs],
     metric='perplexity',
-    title=', '.join(sorted({run.config['corpus'] for run in runs})),
+    title=', '.join(sorted({each.config['corpus'] for each in runs})),
   )
   by_length = [
-    (run.workdir.name, {int(k): v for k, v in lengths.items()})
-    for run in runs
-    if (lengths := run.summary['by_length'])
+    (each.run.name, {int(k): v for k, v in lengths.items()})
+    for each in runs
+    if (lengths := each.summary['by_length'])
   ]
   lines = [
     perplexity_table(runs),
@@ -98,24 +98,24 @@ def report(*workdirs: pathlib.Path) -> str:
     draw_lines(
       folder / LENGTHS,
       by_length,
-      x_label='words from one start of the state to the next',
+      x_label='words between resets of the state',
       y_label='perplexity on valid',
     )
     lines.append(f'unroll length: {folder / LENGTHS}')
   if len(runs) == 1:
-    if (folder / READING_DATA).exists():
-      draw_recorded_reading(folder)
-      lines.append(f'attention and gates: {folder / READING}')
+    if (folder / TRACE_DATA).exists():
+      draw_saved_trace(folder)
+      lines.append(f'attention and gates: {folder / TRACE}')
     lines.append(f'samples: {folder / SAMPLES}')
-    lines.append(f'checkpoints: {folder / "checkpoints"}')
+    lines.append(f'checkpoints: {folder / runs_lib.CHECKPOINTS}')
     if (folder / SAMPLES).exists():
       first, _, _ = (folder / SAMPLES).read_text().partition('\n\n')
       lines += ['', 'The first of the samples:', '', textwrap.fill(first, 80)]
   return '\n'.join(lines)
 
 
-def perplexity_table(runs: Sequence[Run]) -> str:
-  """Table 2: valid and test, beside what knows the frequency of words alone."""
+def perplexity_table(runs: Sequence[Measured]) -> str:
+  """Table 2: perplexity on valid and test, next to trivial models."""
   rows = [['perplexity', 'valid', 'test', 'paper, valid', 'paper, test']]
   for run in runs:
     splits = run.summary['splits']
@@ -124,7 +124,7 @@ def perplexity_table(runs: Sequence[Run]) -> str:
       paper = TABLE_2.get(run.config['corpus'], paper)
     rows.append(
       [
-        run.workdir.name,
+        run.run.name,
         *(f'{splits[split]["perplexity"]:.1f}' for split in ('valid', 'test')),
         *('' if value is None else str(value) for value in paper),
       ]
@@ -142,14 +142,14 @@ def perplexity_table(runs: Sequence[Run]) -> str:
   return text_table(rows)
 
 
-def frequency_table(runs: Sequence[Run]) -> str:
-  """Table 3, on test: by how often a word occurs in the training text."""
+def frequency_table(runs: Sequence[Measured]) -> str:
+  """Table 3, on test: perplexity by a word's count in the training text."""
   bands = list(runs[0].summary['splits']['test']['by_frequency'])
   rows = [['perplexity by count', *bands]]
   for run in runs:
     by_frequency = run.summary['splits']['test']['by_frequency']
     rows.append(
-      [run.workdir.name, *(f'{by_frequency[band][0]:,.1f}' for band in bands)]
+      [run.run.name, *(f'{by_frequency[band][0]:,.1f}' for band in bands)]
     )
   for text, run in _one_of_each_text(runs).items():
     words = run.summary['splits']['test']['by_frequency']
@@ -157,8 +157,8 @@ def frequency_table(runs: Sequence[Run]) -> str:
   return text_table(rows)
 
 
-def _one_of_each_text(runs: Sequence[Run]) -> dict[str, Run]:
-  """A run for each corpus and vocabulary, under what tells them apart."""
+def _one_of_each_text(runs: Sequence[Measured]) -> dict[str, Measured]:
+  """Returns a run for each corpus and vocabulary, by a label."""
   one_of_each = {}
   for run in runs:
     text = f', {run.config["corpus"]} of {run.summary["uniform"]:,} words'
@@ -169,18 +169,18 @@ def _one_of_each_text(runs: Sequence[Run]) -> dict[str, Run]:
 
 
 def save_samples(workdir: pathlib.Path, texts: Sequence[str]) -> None:
-  """Keeps what the trained model writes, for a person."""
+  """Saves texts that the trained model generated."""
   (workdir / SAMPLES).write_text('\n\n'.join(texts) + '\n')
 
 
-def save_reading(
+def save_attention_trace(
   workdir: pathlib.Path,
   words: Sequence[str],
   attention: Any,
   gates: Mapping[str, Any],
 ) -> None:
-  """Saves what `draw_recorded_reading` draws: see `draw_reading`."""
-  path = workdir / READING_DATA
+  """Saves the arguments of `draw_attention_trace`."""
+  path = workdir / TRACE_DATA
   path.parent.mkdir(parents=True, exist_ok=True)
   arrays: dict[str, Any] = {
     f'{name}_gate': np.asarray(gate) for name, gate in gates.items()
@@ -188,11 +188,11 @@ def save_reading(
   np.savez(path, words=words, attention=np.asarray(attention), **arrays)
 
 
-def draw_recorded_reading(workdir: pathlib.Path) -> None:
-  """Draws what the core did with some words, as the training recorded it."""
-  data = np.load(workdir / READING_DATA)
-  draw_reading(
-    workdir / READING,
+def draw_saved_trace(workdir: pathlib.Path) -> None:
+  """Draws the attention trace that the training saved."""
+  data = np.load(workdir / TRACE_DATA)
+  draw_attention_trace(
+    workdir / TRACE,
     [str(word) for word in data['words']],
     data['attention'],
     {
@@ -203,26 +203,8 @@ def draw_recorded_reading(workdir: pathlib.Path) -> None:
   )
 
 
-def main(arguments: Sequence[str]) -> int:
-  """Prints the report of the folders; returns the exit code."""
-  parser = argparse.ArgumentParser(
-    prog='python -m experiments.language_modeling.analysis',
-    description=str(__doc__).partition('\n')[0],
-  )
-  parser.add_argument(
-    'workdirs', nargs='+', type=pathlib.Path, help='of finished runs'
-  )
-  options = parser.parse_args(arguments)
-  try:
-    print(report(*options.workdirs))
-  except (OSError, ValueError, ConfigurationError) as error:
-    print(f'analysis: {error}', file=sys.stderr)
-    return CONFIGURATION_ERROR
-  return 0
-
-
-def _read(workdir: pathlib.Path) -> Run:
-  config = configuration.read(workdir)['config']
+def _read(workdir: pathlib.Path) -> Measured:
+  run = runs_lib.read_run(workdir, 'language_modeling')
   path = workdir / SUMMARY
   if not path.exists():
     raise ValueError(
@@ -230,17 +212,16 @@ def _read(workdir: pathlib.Path) -> Run:
       'further.'
     )
   try:
-    summary = json.loads(path.read_text())
+    return Measured(run, json.loads(path.read_text()))
   except ValueError as error:
     raise ValueError(
-      f'{path} cannot be read ({error}). The command that trained writes it '
-      'anew.'
+      f'{path} cannot be read ({error}). Start the training command again, '
+      'which rewrites it.'
     ) from error
-  return Run(workdir, config, read_metrics(workdir), summary)
 
 
 def _perplexities(records: Sequence[Mapping[str, Any]]) -> list[dict]:
-  """The lines of a log, with exp of the losses in them."""
+  """Returns the lines of a log with perplexity, exp of the loss."""
   return [
     {
       'step': line['step'],
@@ -255,4 +236,4 @@ def _perplexities(records: Sequence[Mapping[str, Any]]) -> list[dict]:
 
 
 if __name__ == '__main__':
-  sys.exit(main(sys.argv[1:]))
+  sys.exit(runs_lib.main(report, __doc__, sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Text from a model: each word drawn from what it says of the next."""
+"""Generates text: each word is drawn from the model's distribution."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from rmc_jax.types import Array
 from rmc_jax.types import ArrayTree
 
 # (id (), state of one example) -> log probs [V] of the next word, next state
-Read = Callable[[Array, ArrayTree], tuple[Array, ArrayTree]]
+NextWord = Callable[[Array, ArrayTree], tuple[Array, ArrayTree]]
 
 
 def generate(
-  read: Read,
+  next_word: NextWord,
   state: ArrayTree,
   vocabulary: Vocabulary,
   prompt: Sequence[str],
@@ -27,46 +27,43 @@ def generate(
   unknown: bool = False,
   seed: int = 0,
 ) -> Iterator[str]:
-  """The words of the prompt, and then those that are drawn.
+  """Yields the words of the prompt, and then generated ones.
 
   Args:
-    read: see `Read`; jitted.
-    state: the core's, before the text begins.
+    next_word: see `NextWord`; jitted.
+    state: the core's state at the start of the text.
     vocabulary: of the model.
     prompt: words that the text begins with.
-    num_words: how many to draw.
+    num_words: how many to generate.
     temperature: see `draw`.
     top_k: see `draw`.
-    unknown: whether the word that stands for all unknown ones may be drawn;
-      without it the others share its probability.
-    seed: of what is drawn.
-
-  Yields:
-    Words as the vocabulary has them.
+    unknown: whether <unk> may be drawn; without it the other words share its
+      probability.
+    seed: of the random draws.
   """
-  log_probs, state = read(jnp.int32(vocabulary.eos), state)
+  log_probs, state = next_word(jnp.int32(vocabulary.eos), state)
   for index in vocabulary.encode(prompt):
     yield vocabulary.words[index]
-    log_probs, state = read(jnp.int32(index), state)
+    log_probs, state = next_word(jnp.int32(index), state)
   key = jax.random.key(seed)
   for step in range(num_words):
     if not unknown:
       log_probs = log_probs.at[vocabulary.unk].set(-jnp.inf)
     word = draw(jax.random.fold_in(key, step), log_probs, temperature, top_k)
     yield vocabulary.words[int(word)]
-    log_probs, state = read(word, state)
+    log_probs, state = next_word(word, state)
 
 
 def draw(
   key: Array, log_probs: Array, temperature: float, top_k: int | None
 ) -> Array:
-  """One id, with probability softmax(log p / temperature) among the likeliest.
+  """Draws one id from softmax(log p / temperature) over the top_k likeliest.
 
   Args:
     key: random key, consumed.
     log_probs: [V].
-    temperature: 0 for the likeliest.
-    top_k: among how many; None for all.
+    temperature: 0 for the likeliest id.
+    top_k: how many of the likeliest ids to draw from; None for all.
 
   Returns:
     () integer.

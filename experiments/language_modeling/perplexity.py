@@ -1,31 +1,32 @@
-"""Perplexity of a split: in one unroll, by unroll length, by word frequency."""
+"""Perplexity of a split: of the whole text, by unroll length, by frequency."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
+import functools
 import math
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from rmc_jax.tasks.language.vocabulary import Vocabulary
 from rmc_jax.tasks.language.windows import continuous
+from rmc_jax.training import parallel
 from rmc_jax.types import Array
 from rmc_jax.types import ArrayTree
 
-# (params, inputs [B, T], targets [B, T], state) -> log probs [B, T], state
+# (params, inputs [B, T], targets [B, T], state, reset [B]) -> [B, T], state
 LogProbs = Callable[
-  [ArrayTree, Array, Array, ArrayTree], tuple[Array, ArrayTree]
+  [ArrayTree, Array, Array, ArrayTree, Array | None], tuple[Array, ArrayTree]
 ]
-# (what is measured, words done, words in all); called at every step of the way
-Tell = Callable[[str, int, int], None]
-# Table 3 of the paper: how often a word occurs in the training text, at least.
+# (what is measured, words done, words in total)
+ProgressFn = Callable[[str, int, int], None]
+# Table 3 of the paper: minimum count of a word in the training text.
 BANDS = {'> 10,000': 10_001, '1,000 to 10,000': 1000, '< 1,000': 0}
 
 
 class Model(NamedTuple):
-  """What is asked for probabilities.
+  """A model to measure.
 
   Attributes:
     log_probs: see `LogProbs`; jitted here, with dropout off.
@@ -36,8 +37,8 @@ class Model(NamedTuple):
   initial_state: Callable[[int], ArrayTree]
 
 
-def say_nothing(what: str, done: int, total: int) -> None:
-  """The `Tell` of whom nobody watches."""
+def no_progress(what: str, done: int, total: int) -> None:
+  """Ignores progress."""
 
 
 def token_log_probs(
@@ -47,35 +48,89 @@ def token_log_probs(
   window: int,
   eos: int,
   *,
+  num_rows: int = 1,
   name: str = 'text',
-  tell: Tell = say_nothing,
+  progress_fn: ProgressFn = no_progress,
 ) -> np.ndarray:
-  """The log probability of every token of a text, in one continuous unroll.
+  """The log probability of every token of a text, with the state carried.
 
-  The state is carried from the first token to the last, so the result does not
-  depend on `window`, nor on the batch of the training.
+  With one row, the state is carried from the first token to the last. With more
+  rows, the text is cut into that many pieces, which are read side by side and
+  sharded over the devices; each begins from the initial state, one window
+  before its first token, so that its state is nearly that of the single row. A
+  text too short for that is read as one row.
 
   Args:
     model: see `Model`.
-    params: its parameters.
+    params: its parameters, placed as `parallel.replicate` does.
     ids: [tokens], the text.
-    window: tokens in one call.
-    eos: id of the symbol that the first token follows.
-    name: what `tell` calls the text.
-    tell: is told after each call.
+    window: tokens of a row in one call; does not change the result of one row.
+    eos: id of the symbol before the first token.
+    num_rows: rounded up to a multiple of the devices, unless it is 1.
+    name: what `progress_fn` calls the text.
+    progress_fn: called after each window.
 
   Returns:
     [tokens] float64, in nats.
   """
+  if num_rows > 1:
+    devices = jax.device_count()
+    num_rows = -(-num_rows // devices) * devices
+  report = functools.partial(progress_fn, name)
+  if num_rows == 1 or len(ids) < num_rows * window:
+    return _one_row(model, params, ids, window, eos, report)
+  return _many_rows(model, params, ids, window, eos, num_rows, report)
+
+
+def _one_row(model, params, ids, window, eos, report) -> np.ndarray:
+  params = _local(params)
   state, parts, done = model.initial_state(1), [], 0
   log_probs = jax.jit(model.log_probs)
   for batch in continuous(ids, window, eos):
     got, state = log_probs(params, batch['inputs'], batch['targets'], state)
-    # The mask is False in the last window alone, whose state nobody uses.
+    # Only the last window has padding, and its state is not used.
     parts.append(np.asarray(got, np.float64)[batch['mask']])
     done += len(parts[-1])
-    tell(f'{name} in one unroll', done, len(ids))
+    report(done, len(ids))
   return np.concatenate(parts)
+
+
+def _many_rows(model, params, ids, window, eos, num_rows, report) -> np.ndarray:
+  def read(params, carry, batch):
+    got, state = model.log_probs(
+      params, batch['inputs'], batch['targets'], carry[0], batch['reset']
+    )
+    return (), (state, got)
+
+  mapped = parallel.parallel_map(read)
+  own = parallel.process_rows(num_rows)
+  length = -(-len(ids) // num_rows)  # tokens in a row
+  num_windows = 1 + -(-length // window)  # The first one is the warm-up.
+  text = np.concatenate([[eos], np.asarray(ids)]).astype(np.int32)
+  starts = length * np.arange(num_rows)[:, None]  # [R, 1]
+  parts = []
+  carry = parallel.shard_rows(
+    (
+      model.initial_state(num_rows),
+      np.zeros((num_rows, window), np.float32),
+    )
+  )
+  for w in range(num_windows):
+    # The text begins after the warm-up of the first row.
+    place = starts + np.arange((w - 1) * window, w * window)  # [R, T]
+    inside = np.clip(place, 0, len(ids) - 1)
+    batch = {
+      'inputs': text[inside],
+      'targets': text[inside + 1],
+      'reset': (starts[:, 0] == 0) & (w == 1),
+    }
+    batch = {key: rows[own] for key, rows in batch.items()}
+    _, carry = mapped(params, carry, parallel.split_batch(batch))
+    if w:
+      parts.append(parallel.gather_rows(carry[1]))  # [R, T]
+    report(min(w * window, length) * num_rows, length * num_rows)
+  rows = np.concatenate(parts, axis=1)[:, :length]  # [R, length]
+  return rows.reshape(-1)[: len(ids)].astype(np.float64)
 
 
 def by_length(
@@ -87,46 +142,44 @@ def by_length(
   batch_size: int = 64,
   *,
   name: str = 'text',
-  tell: Tell = say_nothing,
+  progress_fn: ProgressFn = no_progress,
 ) -> dict[int, float]:
-  """Perplexity where the state begins anew every so many words: figure 12.
+  """Perplexity with the state reset every so many words: figure 12.
 
   Args:
     model: see `Model`.
     params: its parameters.
-    ids: [tokens], the text; of a last piece that is too short nothing counts.
-    lengths: words from one start of the state to the next.
-    eos: id of the symbol that the first token of the text follows.
-    batch_size: pieces at a time.
-    name: what `tell` calls the text.
-    tell: is told after each batch.
+    ids: [tokens], the text; an incomplete last piece does not count.
+    lengths: words between two resets of the state.
+    eos: id of the symbol before the first token.
+    batch_size: pieces in one call.
+    name: what `progress_fn` calls the text.
+    progress_fn: called after each batch.
 
   Returns:
-    Length -> perplexity; without those that are longer than the text.
+    Length -> perplexity, without lengths longer than the text.
   """
-  log_probs = jax.jit(model.log_probs)
+  params, log_probs = _local(params), jax.jit(model.log_probs)
   text = np.concatenate([[eos], np.asarray(ids)]).astype(np.int32)
   result = {}
   for length in lengths:
     num_pieces = len(ids) // length
     if not num_pieces:
       continue
-    used = num_pieces * length
+    used, size = num_pieces * length, min(batch_size, num_pieces)
     inputs = text[:used].reshape(num_pieces, length)
     targets = text[1 : used + 1].reshape(num_pieces, length)
     total = 0.0
-    for first in range(0, num_pieces, batch_size):
-      rows = slice(first, first + batch_size)
-      size = len(inputs[rows])
-      # One shape, so that nothing is compiled for the last pieces.
-      padded = [
-        _pad(x[rows], min(batch_size, num_pieces)) for x in (inputs, targets)
-      ]
-      state = model.initial_state(len(padded[0]))
-      got, _ = log_probs(params, *padded, state)
-      total += np.asarray(got[:size], np.float64).sum()
-      done = (first + size) * length
-      tell(f'{name} in unrolls of {length}', done, used)
+    for first in range(0, num_pieces, size):
+      # The last batch is padded, so that nothing is compiled for it.
+      rows = np.arange(first, first + size)
+      real = rows < num_pieces
+      rows = np.minimum(rows, num_pieces - 1)
+      state = model.initial_state(size)
+      got, _ = log_probs(params, inputs[rows], targets[rows], state)
+      total += np.asarray(got, np.float64)[real].sum()
+      done = min(first + size, num_pieces) * length
+      progress_fn(f'{name} in unrolls of {length}', done, used)
     result[length] = exp(-total / used)
   return result
 
@@ -134,15 +187,15 @@ def by_length(
 def by_frequency(
   log_probs: np.ndarray, ids: np.ndarray, vocabulary: Vocabulary
 ) -> dict[str, tuple[float, int]]:
-  """Perplexity of the words of each of `BANDS`: table 3.
+  """Perplexity of the words in each of `BANDS`: table 3.
 
   Args:
     log_probs: [tokens] of `token_log_probs`.
     ids: [tokens] the same text.
-    vocabulary: has the counts of the training text.
+    vocabulary: holds the counts of the training text.
 
   Returns:
-    Band, or 'all' -> (perplexity, tokens); nan where there are no tokens.
+    Band or 'all' -> (perplexity, tokens); nan if there are no tokens.
   """
   counts = np.asarray(vocabulary.counts)[np.asarray(ids)]  # [tokens]
   result, upper = {}, math.inf
@@ -155,10 +208,9 @@ def by_frequency(
 
 
 def unigram_log_probs(ids: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
-  """[tokens] log probabilities by the counts of the training text alone.
+  """[tokens] log probabilities from the counts of the training text.
 
-  One is added to each count, so that a word which only other splits have is
-  possible.
+  Each count is increased by one, so that no word has probability zero.
   """
   counts = np.asarray(vocabulary.counts, np.float64) + 1
   return np.log(counts / counts.sum())[np.asarray(ids)]
@@ -170,7 +222,7 @@ def perplexity(log_probs: np.ndarray) -> float:
 
 
 def exp(nats: float) -> float:
-  """The perplexity of so many nats a word; of a diverged model inf."""
+  """exp, with inf for a model that diverged."""
   with np.errstate(over='ignore'):
     return float(np.exp(nats))
 
@@ -182,23 +234,25 @@ def summary(
   vocabulary: Vocabulary,
   *,
   window: int,
+  num_rows: int,
   lengths: tuple[int, ...],
-  tell: Tell = say_nothing,
+  progress_fn: ProgressFn = no_progress,
 ) -> dict:
-  """All figures of a trained model, as plain numbers for a JSON file.
+  """All perplexities of a trained model, as plain numbers for a JSON file.
 
   Args:
     model: see `Model`.
     params: its parameters.
     ids: 'valid' and 'test' -> [tokens].
     vocabulary: of the ids.
-    window: tokens in one call.
-    lengths: of `by_length`, on 'valid'.
-    tell: is told how far it is.
+    window: see `token_log_probs`.
+    num_rows: see `token_log_probs`.
+    lengths: see `by_length`, which is measured on 'valid'.
+    progress_fn: called after each step of the way.
 
   Returns:
-    For each split 'perplexity', 'unigram', 'tokens' and 'by_frequency', and for
-    all 'uniform' and 'by_length'.
+    'uniform', 'by_length', and for each split 'perplexity', 'unigram', 'tokens'
+    and 'by_frequency'.
   """
   result: dict = {'uniform': vocabulary.size, 'splits': {}}
   for split in ('valid', 'test'):
@@ -208,8 +262,9 @@ def summary(
       ids[split],
       window,
       vocabulary.eos,
+      num_rows=num_rows,
       name=split,
-      tell=tell,
+      progress_fn=progress_fn,
     )
     result['splits'][split] = {
       'perplexity': perplexity(log_probs),
@@ -224,11 +279,11 @@ def summary(
     lengths,
     vocabulary.eos,
     name='valid',
-    tell=tell,
+    progress_fn=progress_fn,
   )
   return result
 
 
-def _pad(rows: np.ndarray, size: int) -> Array:
-  """[rows, T] filled up to [size, T] with copies of the last."""
-  return jnp.asarray(rows[np.minimum(np.arange(size), len(rows) - 1)])
+def _local(params: ArrayTree) -> ArrayTree:
+  """Returns the copy of replicated parameters on one device."""
+  return jax.tree.map(lambda leaf: leaf.addressable_data(0), params)

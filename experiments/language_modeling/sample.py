@@ -1,16 +1,17 @@
-"""Writes text with a trained model, word by word.
+"""Generates text with a trained model, word by word.
 
   python -m experiments.language_modeling.sample runs/language_modeling-quick \
       --prompt='The war' --num_words=100 --temperature=0.8 --top_k=40
 
-Reads the prompt, then draws each word from the model's probabilities and reads
-it in turn. Words appear as they are drawn.
+Each word is drawn from the model's distribution after the prompt and the words
+drawn so far, and printed as soon as it is drawn.
 """
 
 import argparse
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
+import functools
 import math
 import pathlib
 import sys
@@ -19,6 +20,7 @@ from absl import logging
 import jax
 
 from experiments import configuration
+from experiments.language_modeling import network
 from experiments.language_modeling import train
 from experiments.language_modeling.corpus import check_vocabulary
 from experiments.language_modeling.corpus import open_vocabulary
@@ -27,7 +29,7 @@ from rmc_jax.datasets.load import STYLES
 from rmc_jax.errors import CONFIGURATION_ERROR
 from rmc_jax.errors import ConfigurationError
 from rmc_jax.tasks.language import tokens
-from rmc_jax.training import loop
+from rmc_jax.training import runner
 from rmc_jax.training.checkpoint import Checkpointer
 from rmc_jax.training.state import TrainState
 from rmc_jax.types import ArrayTree
@@ -39,40 +41,45 @@ def main(arguments: Sequence[str]) -> int:
     prog='python -m experiments.language_modeling.sample',
     description=str(__doc__).partition('\n')[0],
   )
-  parser.add_argument('workdir', type=pathlib.Path, help='of a trained model')
-  parser.add_argument('--prompt', default='', help='what the text begins with')
   parser.add_argument(
-    '--num_words', type=int, default=100, help='to be written (default: 100)'
+    'workdir', type=pathlib.Path, help='the folder of a trained model'
+  )
+  parser.add_argument('--prompt', default='', help='beginning of the text')
+  parser.add_argument(
+    '--num_words',
+    type=int,
+    default=100,
+    help='words to generate (default: 100)',
   )
   parser.add_argument(
     '--temperature',
     type=float,
     default=1.0,
-    help='below 1 the likely words become likelier; 0: always the likeliest '
+    help='below 1 makes likely words likelier; 0: always the likeliest '
     '(default: 1)',
   )
   parser.add_argument(
     '--top_k',
     type=int,
     default=None,
-    help='draw among so many likeliest words (default: all)',
+    help='draw from this many likeliest words (default: all)',
   )
   parser.add_argument(
     '--data_dir',
-    help='where the corpus lies now (default: where the training had it)',
+    help='folder of the corpus (default: that of the training)',
   )
   parser.add_argument(
     '--unknown',
     action='store_true',
-    help='let <unk> be drawn; without it the others share its probability',
+    help='allow <unk>; otherwise the other words share its probability',
   )
   parser.add_argument('--seed', type=int, default=0, help='default: 0')
   options = parser.parse_args(arguments)
-  # Nothing is resumed, so nobody needs to know what else differs.
+  # Nothing is resumed, so other package versions do not matter.
   logging.set_verbosity(logging.ERROR)
   try:
     _check(options)
-    for word in write(
+    for word in sample(
       options.workdir,
       options.prompt,
       options.num_words,
@@ -84,13 +91,13 @@ def main(arguments: Sequence[str]) -> int:
     ):
       print('\n' if word == tokens.EOS else f'{word} ', end='', flush=True)
     print()
-  except (OSError, ValueError, ConfigurationError) as error:
+  except (OSError, ValueError) as error:
     print(f'sample: {error}', file=sys.stderr)
     return CONFIGURATION_ERROR
   return 0
 
 
-def write(
+def sample(
   workdir: pathlib.Path,
   prompt: str,
   num_words: int,
@@ -101,25 +108,22 @@ def write(
   data_dir: str | None = None,
   seed: int = 0,
 ) -> Iterator[str]:
-  """The words of the prompt, and then those that are drawn.
+  """Returns an iterator over the words of the prompt and generated ones.
 
   Args:
-    workdir: of `experiments.language_modeling.train`, with a checkpoint.
-    prompt: cut into words as the corpus is, which makes an end of line a word;
-      '' for a text from its beginning.
-    num_words: how many to draw.
+    workdir: a run of `experiments.language_modeling.train` with a checkpoint.
+    prompt: split into words like the corpus, where the end of a line is a word
+      too; '' for none.
+    num_words: how many to generate.
     temperature: see `generate.draw`.
     top_k: see `generate.draw`.
     unknown: see `generate.generate`.
-    data_dir: where the corpus lies, for its vocabulary; None for where the
-      training had it.
-    seed: of what is drawn.
-
-  Returns:
-    An iterator over words as the vocabulary has them.
+    data_dir: the folder of the corpus, for its vocabulary; None for that of the
+      training.
+    seed: of the random draws.
 
   Raises:
-    ValueError, ConfigurationError: there is no trained model, or no corpus.
+    ValueError: there is no trained model, or no corpus.
   """
   config = read_config(workdir)
   vocabulary = open_vocabulary(
@@ -139,12 +143,13 @@ def write(
 
   style = STYLES[config.corpus]
   words = list(tokens.tokenize(prompt, style, config.lower_case))
-  # The last line goes on, unless it says that it does not.
+  # Without a newline at its end, the prompt's last line continues.
   if words[-1:] == [tokens.EOS] and not prompt.endswith('\n'):
     words.pop()
+  make = functools.partial(train.make_model, config, vocabulary.size)
   return generate(
-    train.make_reader(config, vocabulary.size, params),
-    train.make_evaluated(config, vocabulary.size).initial_state(1),
+    network.make_next_word(make, params),
+    network.make_evaluated(make).initial_state(1),
     vocabulary,
     words,
     num_words,
@@ -156,11 +161,11 @@ def write(
 
 
 def read_config(workdir: pathlib.Path) -> train.Config:
-  """The configuration that a run was trained with."""
+  """Returns the configuration of a run."""
   saved = configuration.read(workdir)
   if saved['experiment'] != 'language_modeling':
     raise ConfigurationError(
-      f'{workdir} is a run of {saved["experiment"]}, expected one of '
+      f'{workdir} holds a run of {saved["experiment"]}, expected '
       'language_modeling.'
     )
   # JSON has no tuples.
@@ -175,11 +180,11 @@ def read_config(workdir: pathlib.Path) -> train.Config:
 def read_params(
   workdir: pathlib.Path, init: Callable[[], TrainState]
 ) -> ArrayTree:
-  """The parameters of the newest good checkpoint, on a device.
+  """Returns the parameters of the newest good checkpoint, on a device.
 
-  The run may be under way: nothing of it is touched.
+  The run may be in progress; nothing in its folder is changed.
   """
-  with Checkpointer(workdir / loop.CHECKPOINTS, read_only=True) as saver:
+  with Checkpointer(workdir / runner.CHECKPOINTS, read_only=True) as saver:
     restored = saver.restore(jax.eval_shape(init))
   if restored is None:
     raise ConfigurationError(
@@ -191,12 +196,13 @@ def read_params(
 def _check(options: argparse.Namespace) -> None:
   if not 0 <= options.temperature < math.inf:
     raise ValueError(
-      f'--temperature must be >= 0 and finite. Got: {options.temperature}.'
+      '--temperature must be finite and at least 0. '
+      f'Got: {options.temperature}.'
     )
   for name in ('num_words', 'top_k'):
     value = getattr(options, name)
     if value is not None and value < 1:
-      raise ValueError(f'--{name} must be >= 1. Got: {value}.')
+      raise ValueError(f'--{name} must be at least 1. Got: {value}.')
 
 
 if __name__ == '__main__':

@@ -1,4 +1,4 @@
-"""The settings of table 2, of WikiText-2, and one for a laptop."""
+"""Presets and sweeps: table 2, WikiText-2, and a size for a laptop."""
 
 # Santoro et al. 2018, appendix A.4. The paper gives no number of updates; six
 # P100s had 64 rows each.
@@ -15,18 +15,18 @@ PAPER = {
   'embedding_dropout': 0.5,
   'batch_size': 384,
   'window': 100,
-  'num_steps': 100_000,
+  'run': {'num_steps': 100_000},
   'optimizer': {
     'name': 'adam',
     'learning_rate': 1e-3,
     'clip_global_norm': 0.1,
   },
 }
-# As many numbers in its state as the paper's baselines of one layer have.
+# The state size of the paper's baselines with one layer.
 LSTM = {'name': 'lstm', 'num_layers': 1, 'hidden_size': 2048}
 
-# As the best of github.com/L0SG/relational-rnn-pytorch on WikiText-2, of 11
-# million parameters: 107.2 on test, its LSTM 105.6. Adam, norm 0.1.
+# The best run of github.com/L0SG/relational-rnn-pytorch on WikiText-2, with 11
+# million parameters: 107.2 on test, its LSTM 105.6. Adam, clipping at 0.1.
 WIKITEXT2 = PAPER | {
   'corpus': 'wikitext2',
   'core': {
@@ -40,9 +40,7 @@ WIKITEXT2 = PAPER | {
   'embedding_size': 192,
   'output_dropout': 0.5,
   'batch_size': 64,
-  'num_steps': 13_000,
-  'eval_every': 326,
-  'checkpoint_every': 326,
+  'run': {'num_steps': 13_000, 'eval_every': 326, 'checkpoint_every': 326},
 }
 
 # In minutes on two CPU cores.
@@ -60,15 +58,13 @@ QUICK = PAPER | {
   'embedding_dropout': 0.1,
   'batch_size': 32,
   'window': 35,
-  'num_steps': 4000,
   'optimizer': {
     'name': 'adam',
     'learning_rate': 1e-3,
     'clip_global_norm': 1.0,
   },
   'eval_tokens': 10_000,
-  'eval_every': 500,
-  'checkpoint_every': 500,
+  'run': {'num_steps': 4000, 'eval_every': 500, 'checkpoint_every': 500},
 }
 
 PRESETS = {
@@ -94,9 +90,9 @@ SWEEPS = {
     'rmc': {'preset': 'quick'},
     'lstm': {'preset': 'quick_lstm'},
   },
-  # The same with other seeds.
+  # quick_table with other seeds.
   'quick_seeds': {
-    f'{name}_{seed}': {'preset': preset, 'config.seed': seed}
+    f'{name}_{seed}': {'preset': preset, 'config.run.seed': seed}
     for name, preset in (('rmc', 'quick'), ('lstm', 'quick_lstm'))
     for seed in (1, 2)
   },

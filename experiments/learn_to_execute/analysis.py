@@ -1,34 +1,29 @@
-"""Did it work? Scores of runs, table 1 beside the paper's, and their curves.
+"""Scores programs and memorization runs: table 1, learning curves.
 
   python -m experiments.learn_to_execute.analysis runs/learn_to_execute-quick
 
-Several runs are drawn into one figure, in the folder that they have in common,
-a panel for each task and size. Figure and table have the strongest run of each
-core, as the paper has.
+Several runs are drawn into one figure, in their common folder, with a panel for
+each task and size. Like the paper, figure and table show the best run of each
+core.
 """
 
-from collections.abc import Mapping
 from collections.abc import Sequence
-import json
-import os
 import pathlib
 import sys
-from typing import Any
 from typing import NamedTuple
 
+from rmc_jax.analysis import runs as runs_lib
 from rmc_jax.analysis.curves import draw_panels
+from rmc_jax.analysis.runs import Run
 from rmc_jax.analysis.table import text_table
-from rmc_jax.errors import CONFIGURATION_ERROR
-from rmc_jax.training.log import read_metrics
 
-# The share of right characters that counts as learned.
-SOLVED = 0.99
+SOLVED = 0.99  # Accuracy per character that counts as learned.
 CURVES = 'figures/learning_curves.png'
 SAMPLES = 'samples.txt'
-# Whose runs can be read.
 EXPERIMENTS = ('learn_to_execute', 'memorization')
+MEMORIZATION = ('copy', 'reverse', 'double')
 
-# Name of a core -> what the paper calls it.
+# Name of a core -> its name in the paper.
 FAMILIES = {
   'lstm': 'LSTM',
   'lstm_bank': 'EntNet',
@@ -49,128 +44,93 @@ TABLE_1 = {
 
 
 class Score(NamedTuple):
-  """Accuracies of a run's evaluations, at the largest length and nesting.
+  """Accuracies at the largest length and nesting.
 
   Attributes:
-    best: the highest share of right characters, which the paper reports.
-    last: that of the last evaluation.
-    best_wholly_right: the highest share of answers without a wrong character.
-    last_wholly_right: that of the last evaluation.
+    best: the best accuracy per character, which the paper reports.
+    last: the accuracy per character of the last evaluation.
+    best_sequence: the best share of answers without a wrong character.
+    last_sequence: that share in the last evaluation.
   """
 
   best: float
   last: float
-  best_wholly_right: float
-  last_wholly_right: float
+  best_sequence: float
+  last_sequence: float
 
 
-def score(records: Sequence[Mapping[str, Any]]) -> Score:
-  """Of the lines of a run's metrics.jsonl; SOLVED is the threshold for best."""
-  evaluations = [line['eval'] for line in records if 'eval' in line]
-  if not evaluations:
-    raise ValueError('The run has no evaluation yet; train it further.')
-  best_and_last = []
-  for metric in ('accuracy', 'wholly_right'):
-    values = [evaluation[metric] for evaluation in evaluations]
-    best_and_last += [max(values), values[-1]]
-  return Score(*best_and_last)
-
-
-class Run(NamedTuple):
-  """A run as its folder has it."""
-
-  workdir: pathlib.Path
-  config: Mapping[str, Any]
-  records: Sequence[Mapping[str, Any]]
-
-  @property
-  def family(self) -> str:
-    return FAMILIES[self.config['core']['name']]
-
-  @property
-  def problem(self) -> str:
-    """Task and size: what must agree for two runs to be compared."""
-    config = self.config
-    problem = f'{config["task"]}, length {config["max_length"]}'
-    if config['task'] not in ('copy', 'reverse', 'double'):
-      problem += f', nesting {config["max_nesting"]}'
-    if config['grammar'] != 'authors':
-      problem += f', {config["grammar"]} grammar'
-    return problem
+def score(run: Run) -> Score:
+  """Returns the accuracies of a run; the threshold of `best` is SOLVED."""
+  characters = runs_lib.evaluations(run, 'accuracy')
+  sequences = runs_lib.evaluations(run, 'sequence_accuracy')
+  return Score(max(characters), characters[-1], max(sequences), sequences[-1])
 
 
 def report(*workdirs: pathlib.Path) -> str:
-  """Draws the runs, and says how each did and where everything is.
+  """Draws the figure and describes the results.
 
   Args:
     *workdirs: runs of `experiments.learn_to_execute.train`, in the order in
-      which they are listed; one gets its figure, several their parent.
+      which they are listed.
 
   Returns:
-    A line a run, the table if there are several, the paths.
+    A line per run, a table if there are several, the paths.
 
   Raises:
-    ValueError, OSError: a folder is no run, or has no evaluation yet.
+    ValueError: a folder is not a run, or has no evaluation yet.
   """
-  runs = [_read(workdir) for workdir in workdirs]
+  runs = [runs_lib.read_run(each, *EXPERIMENTS) for each in workdirs]
   lines = [_describe(run) for run in runs]
   if len(runs) > 1:
     lines += ['', table(runs), '']
-  path = pathlib.Path(os.path.commonpath(workdirs)) / CURVES
-  draw_panels(
-    path,
-    [
-      (
-        problem,
-        [
-          (f'{family}, {run.workdir.name}', run.records)
-          for family, run in by_family.items()
-        ],
-      )
-      for problem, by_family in strongest(runs).items()
-    ],
-    metric='accuracy',
-  )
+  path = runs_lib.common_folder(runs) / CURVES
+  panels = [
+    (
+      problem,
+      [
+        (f'{family}, {run.name}', run.records)
+        for family, run in by_family.items()
+      ],
+    )
+    for problem, by_family in best_runs(runs).items()
+  ]
+  draw_panels(path, panels, metric='accuracy')
   lines.append(f'curves: {path}')
   if len(runs) == 1:
     lines.append(f'samples: {runs[0].workdir / SAMPLES}')
-    lines.append(f'checkpoints: {runs[0].workdir / "checkpoints"}')
+    lines.append(f'checkpoints: {runs[0].workdir / runs_lib.CHECKPOINTS}')
   return '\n'.join(lines)
 
 
-def strongest(runs: Sequence[Run]) -> dict[str, dict[str, Run]]:
-  """Problem -> family -> its run with the best evaluation, in a fixed order."""
+def best_runs(runs: Sequence[Run]) -> dict[str, dict[str, Run]]:
+  """Returns problem -> family -> the run with the best accuracy, sorted."""
   result: dict[str, dict[str, Run]] = {}
-  for problem in sorted({run.problem for run in runs}):
+  for problem in sorted({_problem(run) for run in runs}):
     result[problem] = {}
     for family in FAMILIES.values():
-      same = [
-        run for run in runs if (run.problem, run.family) == (problem, family)
-      ]
+      same = [r for r in runs if (_problem(r), _family(r)) == (problem, family)]
       if same:
-        result[problem][family] = max(
-          same, key=lambda run: score(run.records).best
-        )
+        result[problem][family] = max(same, key=lambda run: score(run).best)
   return result
 
 
 def table(runs: Sequence[Run]) -> str:
-  """Table 1: for each core and problem the strongest run, beside the paper's.
+  """Table 1: the best run of each core on each problem, next to the paper's.
 
-  The paper's own is of length 5 and nesting 2, whatever the runs are.
+  The paper's numbers are for length 5 and nesting 2, whatever the runs are.
   """
-  chosen = strongest(runs)
-  rows = [['best, % of characters', *chosen]]
+  best = best_runs(runs)
+  rows = [['best, % of characters', *best]]
   for family in FAMILIES.values():
-    if not any(family in by_family for by_family in chosen.values()):
+    if not any(family in by_family for by_family in best.values()):
       continue
     cells = [family]
-    for by_family in chosen.values():
+    for by_family in best.values():
       if family not in by_family:
         cells.append('unmeasured')
         continue
       run = by_family[family]
-      cells.append(f'{100 * score(run.records).best:.1f}')
+      cells.append(f'{100 * score(run).best:.1f}')
       published = TABLE_1.get(run.config['task'], {}).get(family)
       if published is not None:
         cells[-1] += f' (paper {published})'
@@ -179,43 +139,34 @@ def table(runs: Sequence[Run]) -> str:
 
 
 def save_samples(workdir: pathlib.Path, text: str) -> None:
-  """Keeps what the trained model answers to some samples, for a person."""
+  """Saves samples with the trained model's answers."""
   (workdir / SAMPLES).write_text(text + '\n')
 
 
-def main(arguments: Sequence[str], usage: str | None = __doc__) -> int:
-  """Prints the report of the folders; returns the exit code."""
-  if not arguments:
-    print(usage, file=sys.stderr)
-    return CONFIGURATION_ERROR
-  try:
-    print(report(*map(pathlib.Path, arguments)))
-  except (OSError, ValueError) as error:
-    print(f'analysis: {error}', file=sys.stderr)
-    return CONFIGURATION_ERROR
-  return 0
+def _family(run: Run) -> str:
+  return FAMILIES[run.config['core']['name']]
 
 
-def _read(workdir: pathlib.Path) -> Run:
-  saved = json.loads((workdir / 'config.json').read_text())
-  if saved['experiment'] not in EXPERIMENTS:
-    raise ValueError(
-      f'{workdir} is a run of {saved["experiment"]}, expected one of '
-      f'{" or ".join(EXPERIMENTS)}.'
-    )
-  return Run(workdir, saved['config'], read_metrics(workdir))
+def _problem(run: Run) -> str:
+  """Task and size, which must agree for two runs to be compared."""
+  config = run.config
+  problem = f'{config["task"]}, length {config["max_length"]}'
+  if config['task'] not in MEMORIZATION:
+    problem += f', nesting {config["max_nesting"]}'
+  if config['grammar'] != 'authors':
+    problem += f', {config["grammar"]} grammar'
+  return problem
 
 
 def _describe(run: Run) -> str:
-  best, last, best_wholly_right, last_wholly_right = score(run.records)
+  best, last, best_sequence, last_sequence = score(run)
   return (
-    f'{run.workdir.name}: {run.family} on {run.problem}: '
-    f'{last:.1%} of the characters right, best {best:.1%} '
-    f'({"solved" if best >= SOLVED else "not solved"}: {SOLVED:.0%}); '
-    f'{last_wholly_right:.1%} of the answers wholly, best '
-    f'{best_wholly_right:.1%}'
+    f'{run.name}: {_family(run)} on {_problem(run)}: accuracy {last:.1%} of '
+    f'characters, best {best:.1%} '
+    f'({"solved" if best >= SOLVED else "not solved"}: {SOLVED:.0%}); sequence '
+    f'accuracy {last_sequence:.1%}, best {best_sequence:.1%}'
   )
 
 
 if __name__ == '__main__':
-  sys.exit(main(sys.argv[1:]))
+  sys.exit(runs_lib.main(report, __doc__, sys.argv[1:]))

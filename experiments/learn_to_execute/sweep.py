@@ -1,6 +1,6 @@
-"""The settings of table 1 and figure 8, and one for a laptop."""
+"""Presets and sweeps: table 1, figure 8, and sizes for a laptop."""
 
-# Santoro et al. 2018, appendix A.2. The norm of clipping is ours.
+# Santoro et al. 2018, appendix A.2; the norm of the clipping is our choice.
 PAPER = {
   'max_length': 5,
   'max_nesting': 2,
@@ -10,21 +10,16 @@ PAPER = {
   'eval_feed': 'zeros',
   'hidden_sizes': (256, 256, 256, 256),
   'batch_size': 128,
-  'num_steps': 200_000,
   'optimizer': {
     'name': 'adam',
     'learning_rate': 1e-3,
     'clip_global_norm': 1.0,
   },
   'eval_examples': 12_800,
-  'log_every': 100,
-  'eval_every': 1000,
-  'checkpoint_every': 1000,
-  'updates_per_call': 20,
+  'run': {'num_steps': 200_000, 'updates_per_call': 20},
 }
 
-# Columns of table 1 -> the task that stands for each. The paper's sample of
-# "control" has + and if.
+# Column of table 1 -> task. The paper's sample of "control" has + and if.
 PROGRAMS = {
   'addition': 'addition',
   'control': 'algebra_control',
@@ -98,8 +93,8 @@ TABLE_1_PROGRAMS = _presets(PROGRAMS, 'lstm')
 TABLE_1_MEMORIZATION = _presets(MEMORIZATION, 'feed_forward', max_nesting=1)
 FIGURE_8_HARD = _presets(PROGRAMS, 'lstm', '_hard', max_length=6, max_nesting=3)
 
-# In minutes on two CPU cores: a small memory, gated unit by unit. Gated slot by
-# slot it has not learned addition when this has; docs/results.md has both.
+# Minutes on two CPU cores: a small memory with unit gates. With memory gates it
+# learns addition later; docs/results.md has both.
 QUICK = PAPER | {
   'task': 'addition',
   'max_length': 2,
@@ -111,7 +106,6 @@ QUICK = PAPER | {
     'head_size': 32,
     'gate_style': 'unit',
   },
-  'num_steps': 6000,
   'optimizer': PAPER['optimizer']
   | {
     'schedule': 'cosine',
@@ -119,13 +113,13 @@ QUICK = PAPER | {
     'decay_steps': 2000,
     'floor': 1e-5,
   },
-  'updates_per_call': 50,
+  'run': {'num_steps': 6000, 'updates_per_call': 50},
 }
 
 QUICK_MEMORIZATION = {
   task: QUICK | {'task': task, 'max_length': 5} for task in MEMORIZATION
 }
-# About as many weights as the relational memory has, or state as it has.
+# Cores with about as many parameters, or as large a state, as QUICK's.
 QUICK_CORES = {
   'lstm': {'name': 'lstm', 'num_layers': 2, 'hidden_size': 128},
   'entnet': {'name': 'lstm_bank', 'num_cells': 4, 'total_size': 256},
@@ -139,7 +133,7 @@ QUICK_CORES = {
     'hidden_size': 128,
   },
 }
-# Table 1 for a laptop: our core on each task, and all cores on one.
+# Table 1 for a laptop: the RMC on each task, and all cores on one task.
 QUICK_TABLE = {
   'quick': QUICK,
   **{f'quick_{task}': run for task, run in QUICK_MEMORIZATION.items()},
@@ -164,7 +158,7 @@ def _runs(presets: dict[str, dict]) -> dict[str, dict]:
 SWEEPS = {
   'quick_table': _runs(QUICK_TABLE),
   'quick_seeds': {
-    f'seed_{seed}': {'preset': 'quick', 'config.seed': seed}
+    f'seed_{seed}': {'preset': 'quick', 'config.run.seed': seed}
     for seed in range(3)
   },
   # 6 tasks x 21 sizes of the four cores: 126 runs.

@@ -1,13 +1,14 @@
-"""Did it work? Scores of runs, table 1 beside the paper's, and their curves.
+"""Scores memorization runs: table 1, learning curves.
 
   python -m experiments.memorization.analysis runs/memorization-quick_table/*
 
-See `experiments.learn_to_execute.analysis`, of which this is the same.
+The same as `experiments.learn_to_execute.analysis`.
 """
 
 import sys
 
-from experiments.learn_to_execute.analysis import main
+from experiments.learn_to_execute.analysis import report
+from rmc_jax.analysis import runs
 
 if __name__ == '__main__':
-  sys.exit(main(sys.argv[1:], __doc__))
+  sys.exit(runs.main(report, __doc__, sys.argv[1:]))

@@ -1,10 +1,10 @@
-"""The settings of copy, reverse and double: table 1's, and for a laptop."""
+"""Presets and sweeps of copy, reverse and double."""
 
 from experiments.learn_to_execute import sweep
 
 TASKS = tuple(sweep.MEMORIZATION)
 
-# Those of the sweep of learn_to_execute, by shorter names.
+# The memorization runs of learn_to_execute's quick table.
 QUICK = {
   'quick': sweep.QUICK_TABLE['quick_reverse'],
   **{

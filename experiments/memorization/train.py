@@ -1,7 +1,7 @@
 """Trains copy, reverse and double: Santoro et al. 2018, section 5.2, table 1.
 
 The model reads an integer digit by digit and writes it again, backwards, or
-twice. The paper, per character, at a length that it does not state:
+twice. Accuracy per character in the paper, at a length that it does not state:
 
            copy  reverse  double
   LSTM     99.8     99.7    99.7
@@ -24,7 +24,7 @@ from experiments.memorization import sweep
 
 @dataclasses.dataclass
 class Config(learn_to_execute.Config):
-  """One run, of a task of memorization."""
+  """One run of a memorization task."""
 
   task: str = 'reverse'  # 'copy', 'double'
   max_nesting: int = 1

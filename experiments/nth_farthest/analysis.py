@@ -1,105 +1,92 @@
-"""Did it work? The score of a run, its curve and its attention picture.
+"""Scores Nth Farthest runs; draws learning curves and attention.
 
   python -m experiments.nth_farthest.analysis runs/nth_farthest-quick \
       runs/nth_farthest-quick_lstm
 
-draws the runs into one learning curve, in the first one's folder.
+draws several runs into one figure, in the first one's folder.
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
-import json
 import pathlib
 import sys
 from typing import Any
 
 import numpy as np
 
+from rmc_jax.analysis import runs as runs_lib
 from rmc_jax.analysis.attention import draw_attention
 from rmc_jax.analysis.curves import draw_curves
-from rmc_jax.errors import CONFIGURATION_ERROR
-from rmc_jax.training.log import read_metrics
+from rmc_jax.analysis.runs import Run
 
-# The share of right answers on fresh examples that counts as learned.
-SOLVED = 0.9
+SOLVED = 0.9  # Accuracy on new examples that counts as learned.
 CURVE = 'figures/learning_curve.png'
 ATTENTION = 'figures/attention.png'
 ATTENTION_DATA = 'figures/attention.npz'
 
 
-def score(records: Sequence[Mapping[str, Any]]) -> float:
-  """Accuracy of the last evaluation; SOLVED is the threshold."""
-  accuracies = [r['eval']['accuracy'] for r in records if 'eval' in r]
-  if not accuracies:
-    raise ValueError('The run has no evaluation yet; train it further.')
-  return accuracies[-1]
+def score(run: Run) -> float:
+  """Returns the accuracy of the last evaluation; the threshold is SOLVED."""
+  return runs_lib.evaluations(run, 'accuracy')[-1]
 
 
 def plateau(num_objects: int) -> float:
-  """The score of "the answer if it is m itself, else a guess": 2 / O.
+  """Accuracy of "m itself if it is the answer, else a guess": 2 / O.
 
-  1/O of the answers are m itself; of the rest one in O - 1 is guessed right.
-  Models stay there long: 25 % at the paper's size.
+  1/O of the answers are m itself; a guess among the other O - 1 is right once
+  in O - 1 times. Models stay there for long: 25 % at the paper's size.
   """
   return 1 / num_objects + (1 - 1 / num_objects) / max(num_objects - 1, 1)
 
 
 def report(workdir: pathlib.Path, *others: pathlib.Path) -> str:
-  """Draws what the runs allow, and says in a few lines what there is.
+  """Draws the figures and describes the results.
 
   Args:
     workdir: a run of `experiments.nth_farthest.train`; gets the figures.
     *others: runs to draw beside it.
 
   Returns:
-    Accuracy, then the paths of curve, attention picture and checkpoints.
+    Accuracies, then the paths of curve, attention picture and checkpoints.
 
   Raises:
-    ValueError, OSError: a folder is no run, or has no evaluation yet.
+    ValueError: a folder is not a run, or has no evaluation yet.
   """
-  runs = [workdir, *others]
-  configs = [_read_config(run) for run in runs]
-  records = [read_metrics(run) for run in runs]
-  num_objects = configs[0]['num_objects']
+  runs = [
+    runs_lib.read_run(each, 'nth_farthest') for each in (workdir, *others)
+  ]
+  lines = [_describe(run) for run in runs]
+  config = runs[0].config
   draw_curves(
     workdir / CURVE,
     [
-      (f'{run.name} ({config["core"]["name"]})', lines)
-      for run, config, lines in zip(runs, configs, records, strict=True)
+      (f'{run.name} ({run.config["core"]["name"]})', run.records)
+      for run in runs
     ],
     metric='accuracy',
-    title=f'Nth {configs[0]["order"]}, {num_objects} vectors of '
-    f'{configs[0]["num_features"]} features',
+    title=f'Nth {config["order"]}, {config["num_objects"]} vectors of '
+    f'{config["num_features"]} features',
     levels={
-      'chance': 1 / num_objects,
-      'knows m itself, else guesses': plateau(num_objects),
+      'chance': 1 / config['num_objects'],
+      'm itself, else a guess': plateau(config['num_objects']),
     },
   )
-  lines = [
-    f'{run.name}: accuracy {score(lines):.1%} on '
-    f'{config["eval_examples"]:,} fresh examples '
-    f'({"solved" if score(lines) >= SOLVED else "not solved"}: '
-    f'{SOLVED:.0%}; plateau {plateau(config["num_objects"]):.0%})'
-    for run, config, lines in zip(runs, configs, records, strict=True)
-  ]
   lines.append(f'curve: {workdir / CURVE}')
   if (workdir / ATTENTION_DATA).exists():
-    draw_recorded_attention(workdir)
+    draw_saved_attention(workdir)
     lines.append(f'attention: {workdir / ATTENTION}')
-  lines.append(f'checkpoints: {workdir / "checkpoints"}')
+  lines.append(f'checkpoints: {workdir / runs_lib.CHECKPOINTS}')
   return '\n'.join(lines)
 
 
 def save_attention(workdir: pathlib.Path, **arrays) -> None:
-  """Saves the arrays that `draw_recorded_attention` reads."""
+  """Saves the arrays that `draw_saved_attention` draws."""
   path = workdir / ATTENTION_DATA
   path.parent.mkdir(parents=True, exist_ok=True)
   on_host: dict[str, Any] = {k: np.asarray(v) for k, v in arrays.items()}
   np.savez(path, **on_host)
 
 
-def draw_recorded_attention(workdir: pathlib.Path) -> None:
-  """Draws figure 3 of the paper from what the training recorded.
+def draw_saved_attention(workdir: pathlib.Path) -> None:
+  """Draws figure 3 of the paper from `save_attention`.
 
   The file holds, for S sequences: attention [S, T, L, H, N, N + 1], labels
   [S, T], n, m, answer and prediction [S], and the order of the ranks.
@@ -116,16 +103,22 @@ def draw_recorded_attention(workdir: pathlib.Path) -> None:
       for row, m in zip(data['labels'], data['m'], strict=True)
     ],
     captions=[
-      f'{_ordinal(n + 1)} {data["order"]} from vector {m + 1}?  It is '
-      f'{answer + 1}; the model says {prediction + 1}.'
+      f'{_ordinal(n + 1)} {data["order"]} from vector {m + 1}? Answer: '
+      f'{answer + 1}; prediction: {prediction + 1}.'
       for n, m, answer, prediction in zip(
-        data['n'],
-        data['m'],
-        data['answer'],
-        data['prediction'],
-        strict=True,
+        data['n'], data['m'], data['answer'], data['prediction'], strict=True
       )
     ],
+  )
+
+
+def _describe(run: Run) -> str:
+  accuracy = score(run)
+  return (
+    f'{run.name}: accuracy {accuracy:.1%} on '
+    f'{run.config["eval_examples"]:,} new examples '
+    f'({"solved" if accuracy >= SOLVED else "not solved"}: {SOLVED:.0%}; '
+    f'plateau {plateau(run.config["num_objects"]):.0%})'
   )
 
 
@@ -134,17 +127,5 @@ def _ordinal(number: int) -> str:
   return f'{number}{"th" if number // 10 % 10 == 1 else suffix}'
 
 
-def _read_config(workdir: pathlib.Path) -> dict[str, Any]:
-  return json.loads((workdir / 'config.json').read_text())['config']
-
-
 if __name__ == '__main__':
-  folders = [pathlib.Path(argument) for argument in sys.argv[1:]]
-  if not folders:
-    print(__doc__, file=sys.stderr)
-    sys.exit(CONFIGURATION_ERROR)
-  try:
-    print(report(*folders))
-  except (OSError, ValueError) as error:
-    print(f'analysis: {error}', file=sys.stderr)
-    sys.exit(CONFIGURATION_ERROR)
+  sys.exit(runs_lib.main(report, __doc__, sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""The settings of Nth Farthest: the paper's, the authors' script, quick."""
+"""Presets and sweeps of Nth Farthest: paper, authors' script, quick."""
 
 # Santoro et al. 2018, appendix A.1. The paper gives no number of updates; the
 # authors' script has a million.
@@ -14,18 +14,14 @@ PAPER = {
   },
   'hidden_sizes': (256, 256, 256, 256),
   'batch_size': 1600,
-  'num_steps': 1_000_000,
   'optimizer': {'name': 'adam', 'learning_rate': 1e-4},
   'eval_examples': 16_000,
-  'log_every': 100,
-  'eval_every': 1000,
-  'checkpoint_every': 1000,
-  'updates_per_call': 20,
+  'run': {'num_steps': 1_000_000, 'updates_per_call': 20},
 }
 
-# sonnet/examples/rmc_nth_farthest.py of dm-sonnet 1.36, with the flags' values:
-# what the help texts say they mean. Its dataset has m before n in the inputs,
-# ours n before m as the paper: another order of the rows of one matrix.
+# sonnet/examples/rmc_nth_farthest.py of dm-sonnet 1.36, with its flags used as
+# their help texts say. Its dataset has m before n in the inputs, ours n before
+# m as in the paper, which permutes the rows of one weight matrix.
 AUTHORS = PAPER | {
   'num_objects': 4,
   'num_features': 4,
@@ -49,7 +45,7 @@ AUTHORS = PAPER | {
 }
 
 # The smallest setting at which the relational memory core learns what an LSTM
-# does not, in minutes on two CPU cores. docs/results.md says what was tried.
+# does not, in minutes on two CPU cores; see docs/results.md.
 QUICK = PAPER | {
   'num_objects': 4,
   'num_features': 2,
@@ -61,7 +57,6 @@ QUICK = PAPER | {
   },
   'hidden_sizes': (128, 128, 128, 128),
   'batch_size': 256,
-  'num_steps': 13_000,
   'optimizer': {
     'name': 'adam',
     'learning_rate': 4e-4,
@@ -71,8 +66,7 @@ QUICK = PAPER | {
     'floor': 4e-5,
   },
   'eval_examples': 10_000,
-  'eval_every': 1000,
-  'updates_per_call': 50,
+  'run': {'num_steps': 13_000, 'updates_per_call': 50},
 }
 
 
@@ -117,14 +111,13 @@ PRESETS = {
   'authors_as_shipped': _with_core(AUTHORS, num_heads=4, num_blocks=4),
 }
 
-# Several runs under one name, for `python -m launch.local --sweep=...` and the
-# other launchers: run -> the trainer's flags.
+# Sweeps of the launchers (--sweep): name -> run -> the trainer's flags.
 SWEEPS = {
   'quick_seeds': {
-    f'seed_{seed}': {'preset': 'quick', 'config.seed': seed}
+    f'seed_{seed}': {'preset': 'quick', 'config.run.seed': seed}
     for seed in range(5)
   },
-  # Figure 4's contestants, as far as they are built, at the paper's size.
+  # The cores of figure 4 at the paper's size.
   'paper_cores': {
     name: {'preset': name}
     for name in ('paper', 'paper_paper_core', 'paper_lstm_2048')

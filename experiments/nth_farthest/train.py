@@ -1,25 +1,21 @@
 """Trains Nth Farthest: Santoro et al. 2018, section 5.1, figures 4 and 5.
 
 The paper: 91 % for the relational memory core, less than 30 % for an LSTM and a
-DNC, at 8 vectors of 16 features. "Know the answer only if it is m itself, else
-guess" scores 25 % there and 50 % with the 4 vectors of `quick`.
+DNC, at 8 vectors of 16 features. "Answer m itself if it is the n-th farthest,
+else guess" scores 25 % there and 50 % with the 4 vectors of `quick`.
 
   python -m experiments.nth_farthest.train                    # quick, minutes
   python -m experiments.nth_farthest.train --preset=quick_lstm
   python -m experiments.nth_farthest.train --preset=paper     # an accelerator
 
-Departures at --preset=paper: queries are scaled by K^-1/2 as the paper prints,
-while its runs were made when the authors' module scaled them by (2K + V)^-1/2,
---config.core.query_scale=qkv. The paper is silent on the number of updates and
-on initial values, for which the authors' script and module stand in.
+Departures at --preset=paper: queries are scaled by K^-1/2 as the paper prints;
+its runs were made when the authors' module scaled them by (2K + V)^-1/2, which
+is --config.core.query_scale=qkv. The paper gives neither the number of updates
+nor initial values; both are taken from the authors' script and module.
 """
 
-from collections.abc import Callable
 import dataclasses
 import functools
-import pathlib
-from typing import Any
-from typing import NamedTuple
 
 import haiku as hk
 import jax
@@ -37,7 +33,6 @@ from rmc_jax.cores.config import CoreConfig
 from rmc_jax.cores.relational_memory import RelationalMemoryConfig
 from rmc_jax.models import SequenceClassifier
 from rmc_jax.tasks import nth_farthest
-from rmc_jax.training import distributed
 
 
 @dataclasses.dataclass
@@ -51,41 +46,25 @@ class Config:
   hidden_sizes: tuple[int, ...] = (256, 256, 256, 256)  # of the read-out MLP
   remat: bool = False  # recompute steps in the backward pass: less memory
   batch_size: int = 1600  # over all devices
-  num_steps: int = 1_000_000  # updates
   optimizer: training.OptimizerConfig = dataclasses.field(
     default_factory=training.OptimizerConfig
   )
-  seed: int = 0
-  eval_examples: int = 16_000  # the same fresh examples at every evaluation
-  log_every: int = 100  # updates
-  eval_every: int = 1000
-  checkpoint_every: int = 1000
-  keep_checkpoints: int = 3
-  check_replicas_every: int = 1000
-  nonfinite: training.NonfiniteConfig = dataclasses.field(
-    default_factory=training.NonfiniteConfig
+  eval_examples: int = 16_000  # the same new examples in every evaluation
+  run: training.RunConfig = dataclasses.field(
+    default_factory=training.RunConfig
   )
-  updates_per_call: int = 20  # updates made on the devices at a time
 
   def validate(self) -> None:
     for name in ('num_objects', 'num_features', 'eval_examples'):
       if getattr(self, name) < 1:
-        raise ValueError(f'{name} must be >= 1. Got: {getattr(self, name)}.')
+        raise ValueError(
+          f'{name} must be at least 1. Got: {getattr(self, name)}.'
+        )
     if self.order not in nth_farthest.ORDERS:
       raise ValueError(
         f'order must be one of {", ".join(nth_farthest.ORDERS)}. '
         f'Got: {self.order!r}.'
       )
-
-
-def make_model(config: Config) -> SequenceClassifier:
-  """Core, read-out MLP and logits, inside an `hk.transform`."""
-  return SequenceClassifier(
-    build_core(config.core),
-    config.num_objects,
-    config.hidden_sizes,
-    config.remat,
-  )
 
 
 def make_sample(config: Config):
@@ -98,122 +77,107 @@ def make_sample(config: Config):
   )
 
 
-class Functions(NamedTuple):
-  """What `training.train` calls; there is said what each of them does."""
+def make_model(config: Config) -> SequenceClassifier:
+  """Core, read-out MLP and logits, inside an `hk.transform`."""
+  return SequenceClassifier(
+    build_core(config.core),
+    config.num_objects,
+    config.hidden_sizes,
+    config.remat,
+  )
 
-  init: Callable[[], training.TrainState]
-  update: Callable[..., Any]
-  evaluate: Callable[..., Any]
 
-
-def make_functions(config: Config) -> Functions:
-  """Binds model, task, loss and optimiser together; computes nothing yet."""
+def make_experiment(config: Config) -> training.Experiment:
+  """Binds task, model, loss, optimiser and evaluation together."""
   network = hk.without_apply_rng(
     hk.transform(lambda inputs: make_model(config)(inputs))
   )
   optimizer = training.make_optimizer(config.optimizer)
   sample = make_sample(config)
-  base_key, init_key, train_key, eval_key, _ = _keys(config)
+  init_key, train_key, eval_key, _ = make_keys(config)
 
   def init():
-    example = sample(init_key)
-    params = network.init(init_key, example.inputs[None])
-    return training.create_state(params, {}, optimizer, base_key)
+    params = network.init(init_key, sample(init_key).inputs[None])
+    return training.create_state(params, {}, optimizer, train_key)
 
-  def loss_fn(params, network_state, key, batch):
-    del key  # the network has no dropout
-    logits = network.apply(params, batch.inputs)
+  def loss_fn(params, network_state, carry, key, batch):
+    del key  # The network has no dropout.
+    logits = network.apply(params, batch.inputs)  # [B, C]
     loss, weight = losses.softmax_cross_entropy(logits, batch.target)
     accuracy = {'accuracy': metrics.accuracy(logits, batch.target)}
-    return loss, training.LossAux(weight, accuracy, network_state)
+    return loss, training.LossAux(weight, accuracy, network_state, carry)
 
   def metric_fn(params, network_state, batch):
-    del network_state  # the network has none
-    logits = network.apply(params, batch.inputs)
+    del network_state
+    logits = network.apply(params, batch.inputs)  # [B, C]
     return {
       'loss': jax.vmap(losses.softmax_cross_entropy)(logits, batch.target),
       'accuracy': jax.vmap(metrics.accuracy)(logits, batch.target),
     }
 
-  update = training.make_update(
-    loss_fn,
-    optimizer,
-    global_batch_size=config.batch_size,
-    sample=lambda key, _: sample(key),
-    data_key=train_key,
-    updates_per_call=config.updates_per_call,
+  return training.Experiment(
+    init=init,
+    update=training.make_update(
+      loss_fn,
+      optimizer,
+      global_batch_size=config.batch_size,
+      make_batch=training.per_example(lambda key, _: sample(key)),
+      updates_per_call=config.run.updates_per_call,
+    ),
+    evaluate=training.make_evaluate_generated(
+      metric_fn,
+      sample,
+      eval_key,
+      num_examples=config.eval_examples,
+      global_batch_size=config.batch_size,
+    ),
   )
-  evaluate = training.make_evaluate_generated(
-    metric_fn,
-    sample,
-    eval_key,
-    num_examples=config.eval_examples,
-    global_batch_size=config.batch_size,
-  )
-  return Functions(init, update, evaluate)
 
 
-def train(config: Config, workdir: pathlib.Path) -> None:
-  """Trains, evaluates and draws; resumes what it finds in `workdir`."""
-  functions = make_functions(config)
-  state = training.train(
-    workdir,
-    init=functions.init,
-    update=functions.update,
-    evaluate=functions.evaluate,
-    num_steps=config.num_steps,
-    updates_per_call=config.updates_per_call,
-    log_every=config.log_every,
-    eval_every=config.eval_every,
-    checkpoint_every=config.checkpoint_every,
-    keep_checkpoints=config.keep_checkpoints,
-    check_replicas_every=config.check_replicas_every,
-    nonfinite=config.nonfinite,
-  )
-  if distributed.is_primary():
-    if config.core.name in ATTENDING:
-      figure_key = _keys(config)[-1]
-      record_attention(config, state.params, figure_key, workdir)
-    print(analysis.report(workdir))
+def make_keys(config: Config) -> jax.Array:
+  """[4] keys: of the parameters, training, evaluation and figures."""
+  return jax.random.split(jax.random.key(config.run.seed), 5)[1:]
 
 
-def record_attention(config: Config, params, key, workdir: pathlib.Path):
-  """Saves what the core attends to in three sequences, for `analysis`.
+def trace_attention(config: Config, params) -> dict:
+  """Attention on three sequences, for `analysis.save_attention`.
 
-  They are those of the paper's figure 3: the reference vector is shown last,
-  first, and in the middle.
+  As in the paper's figure 3, the reference vector comes last, first, and in the
+  middle.
   """
   trace = hk.without_apply_rng(
     hk.transform(lambda inputs: make_model(config).trace(inputs))
   )
-  last = config.num_objects - 1
-  questions = [
-    nth_farthest.sample_question(
+  last, key = config.num_objects - 1, make_keys(config)[-1]
+  questions = []
+  for step in (last, 0, last // 2):
+    question = nth_farthest.sample_question(
       jax.random.fold_in(key, step), config.num_objects, config.num_features
     )
-    for step in (last, 0, last // 2)
-  ]
-  questions = [
-    question._replace(m=question.labels[step])
-    for question, step in zip(questions, (last, 0, last // 2), strict=True)
-  ]
+    questions.append(question._replace(m=question.labels[step]))
   inputs = jnp.stack([nth_farthest.encode(q) for q in questions])
   logits, steps = jax.jit(trace.apply)(params, inputs)
-  analysis.save_attention(
-    workdir,
-    attention=steps.attention.swapaxes(0, 1),  # [3, T, L, H, N, N + 1]
-    labels=jnp.stack([q.labels for q in questions]),
-    n=jnp.stack([q.n for q in questions]),
-    m=jnp.stack([q.m for q in questions]),
-    answer=jnp.stack([nth_farthest.answer(q, config.order) for q in questions]),
-    prediction=logits.argmax(-1),
-    order=config.order,
-  )
+  return {
+    'attention': steps.attention.swapaxes(0, 1),  # [3, T, L, H, N, N + 1]
+    'labels': jnp.stack([q.labels for q in questions]),
+    'n': jnp.stack([q.n for q in questions]),
+    'm': jnp.stack([q.m for q in questions]),
+    'answer': jnp.stack(
+      [nth_farthest.answer(q, config.order) for q in questions]
+    ),
+    'prediction': logits.argmax(-1),
+    'order': config.order,
+  }
 
 
-def _keys(config: Config) -> jax.Array:
-  """[5] keys: of the state, the weights, the data, evaluation and figures."""
-  return jax.random.split(jax.random.key(config.seed), 5)
+def train(config: Config, runner: training.Runner) -> None:
+  """Trains, evaluates and draws; resumes a run in the workdir."""
+  state = runner.train(make_experiment(config), config.run)
+  if runner.is_primary:
+    if config.core.name in ATTENDING:
+      traced = trace_attention(config, state.params)
+      analysis.save_attention(runner.workdir, **traced)
+    print(analysis.report(runner.workdir))
 
 
 if __name__ == '__main__':

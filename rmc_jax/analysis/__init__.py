@@ -1,1 +1,1 @@
-"""Files of a run made into tables and figures; never touches a model."""
+"""Tables and figures from the files of a run."""

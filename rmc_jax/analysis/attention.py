@@ -1,4 +1,4 @@
-"""Pictures of what a memory attends to and how it gates, step by step."""
+"""Draws the attention weights and gates of a memory, step by step."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -18,29 +18,28 @@ def draw_attention(
 ) -> None:
   """Draws one row of attention matrices for each sequence.
 
-  As figure 3 of Santoro et al. 2018: in each matrix a row is a memory slot that
-  asks, the first columns are the slots it attends to, the last, set off, the
-  input. Weights are means over heads, which the paper leaves open; white is
-  0 and the darkest blue the largest weight in the picture.
+  As in figure 3 of Santoro et al. 2018: the rows of a matrix are the querying
+  memory slots, its columns the slots they attend to and, after a gap, the
+  inputs. Weights are means over heads, which the paper does not specify; white
+  is 0, and the darkest blue the largest weight in the figure.
 
   Args:
-    path: the PNG to write; its folder is made.
+    path: the PNG to write; its folder is created.
     attention: [S, T, H, N, N + I], for S sequences, in one block.
-    step_labels: [S][T] what stands above each matrix.
-    marked: [S] the step of each sequence whose label is red: the reference.
-    captions: [S] what stands below each row.
+    step_labels: [S][T] title of each matrix.
+    marked: [S] the step of each sequence with a red title: the reference.
+    captions: [S] label below each row.
   """
   num_sequences, num_steps, _, num_slots, num_columns = attention.shape
   weights = attention.mean(axis=2)  # [S, T, N, N + I]
   figure = Figure(
-    figsize=(1.25 * num_steps + 0.8, 1.75 * num_sequences),
-    layout='constrained',
+    figsize=(1.25 * num_steps + 0.8, 1.75 * num_sequences), layout='constrained'
   )
   rows = figure.subfigures(num_sequences, squeeze=False)[:, 0]
   for s, row in enumerate(rows):
     row.supxlabel(captions[s], fontsize=8)
     for t, axes in enumerate(row.subplots(1, num_steps, squeeze=False)[0]):
-      image = _set_off_inputs(weights[s, t], num_slots)
+      image = _insert_gap(weights[s, t], num_slots)
       axes.imshow(image, vmin=0.0, vmax=weights.max(), cmap='Blues')
       reference = t == marked[s]
       axes.set_title(
@@ -59,20 +58,20 @@ def draw_attention(
   figure.savefig(path, dpi=130)
 
 
-def draw_reading(
+def draw_attention_trace(
   path: pathlib.Path,
   words: Sequence[str],
   attention: np.ndarray,
   gates: Mapping[str, np.ndarray],
 ) -> None:
-  """Draws what a memory does while it reads a text, a column for each word.
+  """Draws attention and gates along a text, with a column for each word.
 
-  Above, for each head, the weight that the memory gives to the word and not to
-  itself, a mean over its slots; below, the mean of each gate over all units.
+  Top: for each head, the attention weight on the word rather than the memory,
+  averaged over the slots. Bottom: each gate, averaged over all units.
 
   Args:
-    path: the PNG to write; its folder is made.
-    words: [T] what is read.
+    path: the PNG to write; its folder is created.
+    words: [T] the text.
     attention: [T, H, N, N + 1], of one block.
     gates: name -> [T, N, G]; none for a core without gates.
   """
@@ -96,8 +95,8 @@ def draw_reading(
   figure.savefig(path, dpi=130)
 
 
-def _set_off_inputs(weights: np.ndarray, num_slots: int) -> np.ndarray:
-  """[N, N + I] with an empty column between the slots and the inputs."""
+def _insert_gap(weights: np.ndarray, num_slots: int) -> np.ndarray:
+  """Returns [N, 1 + N + I], with a gap between the slots and the inputs."""
   gap = np.full((len(weights), 1), np.nan)
   return np.concatenate(
     [weights[:, :num_slots], gap, weights[:, num_slots:]], axis=1

@@ -1,4 +1,4 @@
-"""Learning curves of several runs in one figure."""
+"""Draws learning curves of several runs."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -8,11 +8,11 @@ from typing import TypeAlias
 
 from matplotlib.figure import Figure
 
-# One colour-blind-safe colour a run (Okabe and Ito 2008).
+# A colour-blind-safe colour for each run (Okabe and Ito 2008).
 COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9')
 
 
-# A run's label, and the lines of its metrics.jsonl.
+# A label, and the lines of metrics.jsonl.
 LabelledRun: TypeAlias = tuple[str, Sequence[Mapping[str, Any]]]
 
 
@@ -26,15 +26,14 @@ def draw_curves(
 ) -> None:
   """Draws one metric against the number of updates.
 
-  The faint line is training, over the updates that a line of the log stands
-  for; the strong one with dots is evaluation.
+  The faint line is training, the line with dots evaluation.
 
   Args:
-    path: the PNG to write; its folder is made.
-    runs: what is drawn into the one panel.
-    metric: its name in 'train' and 'eval'.
-    title: of the figure.
-    levels: label -> height of a dotted line, for chance and the like.
+    path: the PNG to write; its folder is created.
+    runs: the runs to draw.
+    metric: name of the metric in 'train' and 'eval'.
+    title: title of the figure.
+    levels: label -> height of a dotted line, such as chance.
   """
   draw_panels(path, [(title, runs)], metric=metric, levels=levels)
 
@@ -47,13 +46,13 @@ def draw_panels(
   columns: int = 3,
   levels: Mapping[str, float] | None = None,
 ) -> None:
-  """`draw_curves` for several titles with their runs, side by side.
+  """Like `draw_curves`, with several panels.
 
   Args:
-    path: the PNG to write; its folder is made.
-    panels: for each its title and its runs.
+    path: as for `draw_curves`.
+    panels: title and runs of each panel.
     metric: as for `draw_curves`.
-    columns: panels beside each other, at most.
+    columns: maximum number of panels in a row.
     levels: as for `draw_curves`, in each panel.
   """
   columns = min(columns, len(panels))
@@ -76,10 +75,10 @@ def draw_lines(
   """Draws values against positive numbers, on a logarithmic axis.
 
   Args:
-    path: the PNG to write; its folder is made.
-    lines: for each its label, and number -> value.
-    x_label: what the numbers are.
-    y_label: what the values are.
+    path: the PNG to write; its folder is created.
+    lines: label and number -> value of each line.
+    x_label: label of the numbers.
+    y_label: label of the values.
   """
   figure = Figure(figsize=(7.0, 4.2), layout='constrained')
   axes = figure.add_subplot()
@@ -128,7 +127,7 @@ def _draw_panel(axes, title, runs, metric, levels) -> None:
 
 
 def _series(records, group: str, metric: str) -> tuple[list, list]:
-  """Steps and values of the lines that have the metric; a gap is a nan."""
+  """Returns steps and values of the lines that have the metric."""
   points = [
     (line['step'], line[group][metric])
     for line in records

@@ -1,10 +1,10 @@
-"""Rows of text as a table with columns one below the other."""
+"""Formats rows of text as a table with aligned columns."""
 
 from collections.abc import Sequence
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> str:
-  """Lines of cells, each as wide as the widest of its column; rows may end."""
+  """Returns lines with aligned columns; rows may have fewer cells."""
   num_columns = max(map(len, rows))
   filled = [[*row, *[''] * (num_columns - len(row))] for row in rows]
   widths = [max(map(len, column)) for column in zip(*filled, strict=True)]

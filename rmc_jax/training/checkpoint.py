@@ -1,15 +1,13 @@
-"""Checkpoints that are checked: saved by Orbax, verified before they are used.
+"""Verified checkpoints, saved by Orbax in the background.
 
-A save runs in the background. Once Orbax has committed a step, a manifest is
-written as its last file (`manifest.py`); a step is restored only if every file
-and every array agrees with it. A step that does not is moved to `quarantined/`
-with the reason beside it, and the next older one is used.
+A manifest (`manifest.py`) is the last file of a step. A step is restored only
+if every file and array matches its manifest. Otherwise it is moved to
+`quarantined/`, next to a file with the reason, and the next older one is used.
 
-Only arrays of the host are stored, by readable paths such as
-`params/relational_memory/input/w`, so a checkpoint knows nothing of the devices
-it came from and fits any number of them. The state is the same on every device
-and in every process: process 0 writes, all read. Saving and restoring are for
-all processes together; the folder must be one that they share.
+Checkpoints hold host arrays under readable paths such as
+`params/relational_memory/input/w`, so they fit any number of devices. Saving
+and restoring are collectives of all processes, which share the folder; process
+0 writes.
 """
 
 from collections.abc import Callable
@@ -31,11 +29,11 @@ _MOST_DIFFERENCES = 12
 
 
 class SaveFailed(RuntimeError):
-  """A save in the background failed; the checkpoints before it are whole."""
+  """A save in the background failed; earlier checkpoints are complete."""
 
 
 class NoGoodCheckpoint(ConfigurationError):
-  """There are checkpoints, and every one of them is damaged."""
+  """There are checkpoints, and all of them are damaged."""
 
 
 class StructureMismatch(ConfigurationError):
@@ -46,12 +44,12 @@ class Checkpointer:
   """Saves states and restores the newest good one.
 
   Args:
-    directory: made if missing, unless `read_only`; what earlier saves left half
-      done is removed before the next one.
-    keep: how many steps to keep, at least 1. An older one is removed only after
-      a newer one is whole, so for a while there is one more.
-    read_only: whether to leave everything as it is, damaged steps included: for
-      who only looks at what another process may be writing.
+    directory: created if missing, unless `read_only`. Incomplete saves in it
+      are removed before the next save.
+    keep: number of steps to keep, at least 1. An old step is removed only after
+      a newer one is complete.
+    read_only: whether to change nothing, to read the checkpoints of a run in
+      progress.
   """
 
   def __init__(
@@ -62,7 +60,7 @@ class Checkpointer:
     read_only: bool = False,
   ):
     if keep < 1:
-      raise ConfigurationError(f'At least 1 checkpoint is kept; got {keep}.')
+      raise ConfigurationError(f'keep must be at least 1. Got: {keep}.')
     self._directory = pathlib.Path(directory).absolute()
     self._keep = keep
     self._read_only = read_only
@@ -73,15 +71,19 @@ class Checkpointer:
       ),
     )
     self._steps = sorted(self._manager.all_steps())
-    # The step being saved, with the layouts and digests for its manifest.
-    self._pending: tuple[int, dict[str, dict[str, str]]] | None = None
+    # The step being saved, and what its manifest will hold.
+    self._pending: tuple[int, dict[str, dict[str, str]], Any] | None = None
 
-  def save(self, step: int, state: ArrayTree) -> None:
+  def save(self, step: int, state: ArrayTree, extra: Any = None) -> None:
     """Copies `state` to the host and starts to write it in the background.
 
-    Waits for the save before this one and for the copy with its digests; what
-    goes on behind is the writing. The buffers of `state` may be donated as soon
-    as this returns. A step that is there already is not saved again.
+    Waits for the previous save first. The buffers of `state` may be donated as
+    soon as this returns. A step that exists is not saved again.
+
+    Args:
+      step: the step of the state.
+      state: the tree to save.
+      extra: anything JSON can hold, for `read_extra`.
 
     Raises:
       SaveFailed: the save before this one failed.
@@ -95,18 +97,14 @@ class Checkpointer:
     )
     if not started:
       raise SaveFailed(f'Orbax did not accept step {step}.')
-    self._pending = (
-      step,
-      {
-        path: _describe(leaf, leaves[path])
-        for path, leaf in _by_path(state).items()
-      },
-    )
+    described = {
+      path: _describe(leaf, leaves[path])
+      for path, leaf in _by_path(state).items()
+    }
+    self._pending = step, described, extra
 
   def poll(self) -> None:
-    """Completes a save that has come to its end; never waits for one.
-
-    To be called often: a failed save is noticed here.
+    """Completes a save that has finished, without waiting for one.
 
     Raises:
       SaveFailed: the save failed.
@@ -115,7 +113,7 @@ class Checkpointer:
       self._complete()
 
   def wait(self) -> None:
-    """Waits until the save under way, if any, is whole, and removes old steps.
+    """Waits until the current save, if any, is complete; removes old steps.
 
     Raises:
       SaveFailed: the save failed.
@@ -125,19 +123,18 @@ class Checkpointer:
       self._manager.delete(self._steps.pop(0))
 
   def restore(self, target: ArrayTree) -> tuple[int, ArrayTree] | None:
-    """Restores the newest step that is whole.
+    """Restores the newest complete step.
 
     Args:
-      target: a tree of arrays or of `jax.ShapeDtypeStruct`, such as
-        `jax.eval_shape(init)` gives: the state as this program wants it.
+      target: the expected structure, a tree of arrays or
+        `jax.ShapeDtypeStruct`, such as `jax.eval_shape(init)`.
 
     Returns:
-      The step and the state: a tree like `target` with the arrays on the host
-      and PRNG keys as they were, to be placed on devices by the caller. None
-      where nothing was saved yet.
+      The step and the state, a tree like `target` of host arrays and PRNG keys;
+      the caller places it on devices. None if nothing is saved.
 
     Raises:
-      NoGoodCheckpoint: something was saved, and none of it is good.
+      NoGoodCheckpoint: all checkpoints are damaged.
       StructureMismatch: the newest good step does not fit `target`.
       ConfigurationError: the processes do not see the same newest step.
     """
@@ -154,19 +151,23 @@ class Checkpointer:
       return step, state
     if not bad:
       return None
-    # Killed during the very first save: nothing was there to be lost.
-    if [type(damage) for damage in bad.values()] == [manifest.CutShort]:
+    # The first save did not finish, so there is no progress to lose.
+    if [type(damage) for damage in bad.values()] == [manifest.Incomplete]:
       self._quarantine(bad)
       return None
     raise NoGoodCheckpoint(
-      f'No checkpoint in {self._directory} is good: '
+      f'All checkpoints in {self._directory} are damaged: '
       + '; '.join(f'step {step}: {damage}' for step, damage in bad.items())
-      + '. Nothing was removed. Bring back a copy, or start afresh in '
-      'another workdir.'
+      + '. Nothing was removed. Restore a copy, or start again in another '
+      '--workdir.'
     )
 
+  def read_extra(self, step: int) -> Any:
+    """Returns the `extra` of a step that `restore` returned."""
+    return manifest.read(self._step_directory(step)).get('extra')
+
   def close(self) -> None:
-    """Waits for the save under way and lets go of Orbax's threads."""
+    """Waits for the current save and stops Orbax's threads."""
     self.wait()
     self._manager.close()
 
@@ -174,8 +175,7 @@ class Checkpointer:
     return self
 
   def __exit__(self, kind, error, traceback) -> None:
-    # After an error in a job of several, a peer may be gone, and waiting for
-    # it would never end.
+    # After an error in a job, a peer may be gone, and waiting would never end.
     if error is None or jax.process_count() == 1:
       self.close()
 
@@ -183,24 +183,23 @@ class Checkpointer:
     """Waits for Orbax to commit the step, then writes its manifest."""
     if self._pending is None:
       return
-    step, leaves = self._pending
+    step, leaves, extra = self._pending
     self._pending = None
     try:
       self._manager.wait_until_finished()
       self._manager.check_for_errors()
-      # One writer: the others hold the same numbers.
       if jax.process_index() == 0:
-        manifest.write(self._step_directory(step), step, leaves)
+        manifest.write(self._step_directory(step), step, leaves, extra)
     except Exception as error:
-      whole = f'step {self._steps[-1]}' if self._steps else 'none'
+      newest = f'step {self._steps[-1]}' if self._steps else 'none'
       raise SaveFailed(
         f'Saving step {step} in {self._directory} failed: {error}. Is the '
-        f'disk full? The newest whole checkpoint: {whole}.'
+        f'disk full? The newest complete checkpoint: {newest}.'
       ) from error
     self._steps.append(step)
 
   def _read(self, step: int, target: ArrayTree) -> ArrayTree:
-    """Reads one step; every process comes to the same verdict on it."""
+    """Reads one step; raises Damaged in all processes or in none."""
     directory = self._step_directory(step)
     _raise_together(lambda: manifest.verify(directory))
     record = manifest.read(directory)
@@ -222,7 +221,7 @@ class Checkpointer:
     return jax.tree.unflatten(jax.tree.structure(target), filled)
 
   def _quarantine(self, bad: dict[int, manifest.Damaged]) -> None:
-    """Moves damaged steps out of the way, with the reason in a file beside."""
+    """Moves damaged steps to `quarantined/`, with a file for each reason."""
     if self._read_only:
       return
     for step, damage in bad.items():
@@ -242,7 +241,7 @@ class Checkpointer:
           place / name,
         )
     if bad:
-      _raise_together(lambda: None)  # Nobody looks before all are moved.
+      _raise_together(lambda: None)  # A barrier: all steps are moved first.
       self._manager.reload()
 
   def _step_directory(self, step: int) -> pathlib.Path:
@@ -250,17 +249,17 @@ class Checkpointer:
 
 
 class _Manager(ocp.CheckpointManager):
-  """Orbax's manager, which leaves the question of preemption to the loop."""
+  """Orbax's manager, without its own check for preemption."""
 
   def reached_preemption(self, step: int) -> bool:
-    # Asking JAX with steps, and from a thread, would spoil the numbers that
-    # the loop asks with: the processes would no longer agree on where to stop.
+    # Orbax would query JAX from a thread and with its own step numbers, so the
+    # processes would no longer agree on the call at which to stop.
     del step
     return False
 
 
 def _check_shared(directory: pathlib.Path, newest: list[int]) -> None:
-  """Refuses processes with a folder each: they would wait for one another."""
+  """Raises if the processes do not share a folder: they would deadlock."""
   if jax.process_count() == 1:
     return
   step = newest[0] if newest else -1
@@ -278,8 +277,8 @@ def _check_shared(directory: pathlib.Path, newest: list[int]) -> None:
 
 def _to_host(state: ArrayTree) -> dict[str, np.ndarray]:
   """Copies every leaf to the host, keys as their data."""
-  # A copy even on the CPU, where device_get may give a view of the buffer that
-  # the next update is about to reuse.
+  # A copy even on the CPU, where device_get may return a view of a buffer that
+  # the next update donates.
   return {
     path: np.array(leaf, copy=True)
     for path, leaf in jax.device_get(_without_keys(state)).items()
@@ -287,12 +286,12 @@ def _to_host(state: ArrayTree) -> dict[str, np.ndarray]:
 
 
 def _storable(leaves: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-  """All but the zero-size arrays: they hold nothing, and Orbax refuses them."""
+  """Drops zero-size arrays, which Orbax refuses."""
   return {path: leaf for path, leaf in leaves.items() if leaf.size}
 
 
 def _by_path(tree: ArrayTree) -> dict[str, Any]:
-  """The leaves by readable path, in the order of the tree."""
+  """Returns readable path -> leaf, in the order of the tree."""
   leaves = jax.tree_util.tree_leaves_with_path(tree)
   by_path = {
     jax.tree_util.keystr(path, simple=True, separator='/'): leaf
@@ -311,7 +310,7 @@ def _without_keys(tree: ArrayTree) -> dict[str, Any]:
 
 
 def _describe(leaf: Any, on_host: np.ndarray) -> dict[str, str]:
-  """What the manifest says of one leaf."""
+  """Returns the manifest's entry for one leaf."""
   described = {
     'layout': _layout(leaf),
     'digest': manifest.digest_of_array(on_host),
@@ -324,7 +323,7 @@ def _describe(leaf: Any, on_host: np.ndarray) -> dict[str, str]:
 def _check_fit(
   record: dict[str, Any], target: ArrayTree, directory: pathlib.Path
 ) -> None:
-  """Refuses a checkpoint of another tree, with what differs in few lines."""
+  """Raises StructureMismatch with the differences, if there are any."""
   saved = {path: leaf['layout'] for path, leaf in record['leaves'].items()}
   wanted = {path: _layout(leaf) for path, leaf in _by_path(target).items()}
   lines = []
@@ -343,7 +342,7 @@ def _check_fit(
   if lines:
     raise StructureMismatch(
       f'The checkpoint {directory} is of another model or optimiser; resume '
-      'with the configuration that made it, or choose another workdir:\n  '
+      'with the configuration that made it, or choose another --workdir:\n  '
       + '\n  '.join(lines)
     )
 
@@ -351,11 +350,11 @@ def _check_fit(
 def _check_digests(record: dict[str, Any], leaves: dict[str, Any]) -> None:
   for path, leaf in record['leaves'].items():
     if manifest.digest_of_array(leaves[path]) != leaf['digest']:
-      raise manifest.Damaged(f'{path} came back with other numbers')
+      raise manifest.Damaged(f'{path} was restored with other values')
 
 
 def _as_saved(leaf: dict[str, str], on_host: np.ndarray) -> Any:
-  """A key made a key again; any other array as it is."""
+  """Wraps the data of a PRNG key; returns any other array unchanged."""
   if 'key_impl' in leaf:
     data = jax.numpy.asarray(on_host)
     return jax.random.wrap_key_data(data, impl=leaf['key_impl'])
@@ -363,32 +362,24 @@ def _as_saved(leaf: dict[str, str], on_host: np.ndarray) -> Any:
 
 
 def _warn_of_drift(record: dict[str, Any], directory: pathlib.Path) -> None:
-  """Same packages and devices, same bits; otherwise nearly the same numbers.
-
-  So it is on the CPU. A GPU adds in any order, and needs
-  XLA_FLAGS=--xla_gpu_deterministic_ops=true for the same bits.
-  """
+  """Warns if packages or devices differ, which affects rounding."""
   saved = record['versions'] | record['devices']
   here = manifest.versions() | manifest.devices()
   if drift := [
     f'{name} {saved[name]} -> {value}'
     for name, value in here.items()
-    if saved.get(name, value) != value  # Older ones say less.
+    if saved.get(name, value) != value  # Older manifests have fewer entries.
   ]:
     logging.warning(
-      'Resuming %s under other conditions: %s. The run goes on, but not '
-      'bit for bit as it would have.',
+      'Resuming %s with other versions or devices: %s. The run continues, but '
+      'not bit for bit as it would have.',
       directory,
       ', '.join(drift),
     )
 
 
 def _raise_together(check: Callable[[], Any]) -> None:
-  """Runs `check` in all processes; if one finds damage, all raise.
-
-  Raises:
-    manifest.Damaged: here or elsewhere.
-  """
+  """Runs `check` in all processes; if one raises Damaged, all do."""
   damage = None
   try:
     check()
@@ -403,7 +394,7 @@ def _raise_together(check: Callable[[], Any]) -> None:
 
 
 def _layout(leaf: Any) -> str:
-  """A leaf's dtype and shape, such as float32[3, 5]."""
+  """Returns dtype and shape, such as float32[3, 5]."""
   return f'{leaf.dtype}{list(leaf.shape)}'
 
 

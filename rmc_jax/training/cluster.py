@@ -1,8 +1,7 @@
-"""Which job of several processes this is one of, as its launcher tells.
+"""Detects the job that this process belongs to, and its GPUs.
 
-Slurm, Open MPI and Kubernetes say so in environment variables, a Cloud TPU in
-the metadata of its machine. JAX reads who leads the job from there; decided
-here are whether there is a job at all, and which GPUs are this process's.
+Slurm, Open MPI and Kubernetes set environment variables; a Cloud TPU has the
+metadata of its machine. JAX finds the coordinator from them.
 """
 
 from collections.abc import Mapping
@@ -17,17 +16,16 @@ from rmc_jax.errors import ConfigurationError
 
 
 class Place(NamedTuple):
-  """One process among those of a job.
+  """The place of a process in its job.
 
   Attributes:
-    name: of the cluster, for messages.
-    method: `cluster_detection_method` of `jax.distributed.initialize`; None
-      leaves it to JAX.
-    process_count: processes of the job; None where only JAX can tell.
-    process_id: which of them this is.
-    local_id: which of those on this host this is.
-    local_count: how many are on this host.
-    bound: whether the launcher shows each process its own GPUs only.
+    name: name of the cluster, for messages.
+    method: `cluster_detection_method` of `jax.distributed.initialize`.
+    process_count: number of processes in the job; None if JAX detects it.
+    process_id: index of this process in the job.
+    local_id: index of this process on its host.
+    local_count: number of processes on this host.
+    bound: whether the launcher shows each process only its own GPUs.
   """
 
   name: str
@@ -40,10 +38,10 @@ class Place(NamedTuple):
 
 
 def find(environment: Mapping[str, str]) -> Place | None:
-  """The job that `environment` is of; None for a process on its own.
+  """Returns the place of this process; None for a single process.
 
   Raises:
-    ConfigurationError: its launcher does not tell enough.
+    ConfigurationError: a package that detection needs is missing.
   """
   for look in (_slurm, _open_mpi, _cloud_tpu, _kubernetes):
     if place := look(environment):
@@ -54,31 +52,31 @@ def find(environment: Mapping[str, str]) -> Place | None:
 def local_devices(
   place: Place, environment: Mapping[str, str]
 ) -> list[int] | None:
-  """The GPUs of this process, as numbers among those it can see; None: all.
+  """Returns the indices of this process's GPUs among those it can see.
 
-  Those that the processes of a host all see are divided among them. JAX on its
-  own would give one to each and leave the others unused.
+  Divides GPUs that all processes of a host see; JAX by itself would use one per
+  process and leave the others idle. None means all devices.
 
   Raises:
-    ConfigurationError: they do not divide.
+    ConfigurationError: the GPUs do not divide.
   """
   count = _visible_gpus(environment)
   if count == 0:
     return None
-  # A process that sees fewer than there are processes sees its own.
+  # A process that sees fewer GPUs than there are processes sees its own.
   if place.bound or count < place.local_count:
     return list(range(count))
   if count % place.local_count:
     raise ConfigurationError(
       f'{count} GPUs do not divide over the {place.local_count} processes of '
-      'this host. Start as many as divide, or bind GPUs to processes.'
+      'this host. Change the number of processes, or bind GPUs to them.'
     )
   share = count // place.local_count
   return list(range(place.local_id * share, (place.local_id + 1) * share))
 
 
 def _slurm(environment: Mapping[str, str]) -> Place | None:
-  """Inside a step that srun started; a batch script itself is in none."""
+  """A process in a step that srun started; a batch script is not in a step."""
   if 'SLURM_STEP_NODELIST' not in environment:
     return None
   count = int(environment.get('SLURM_NTASKS', '1'))
@@ -92,15 +90,13 @@ def _slurm(environment: Mapping[str, str]) -> Place | None:
     process_id=int(environment['SLURM_PROCID']),
     local_id=int(environment['SLURM_LOCALID']),
     local_count=_tasks_per_node(environment)[node],
-    bound=any(
-      name in environment
-      for name in ('SLURM_GPUS_PER_TASK', 'SLURM_NTASKS_PER_GPU')
-    ),
+    bound='SLURM_GPUS_PER_TASK' in environment
+    or 'SLURM_NTASKS_PER_GPU' in environment,
   )
 
 
 def _tasks_per_node(environment: Mapping[str, str]) -> list[int]:
-  """SLURM_STEP_TASKS_PER_NODE=2(x3),1 is 2, 2, 2, 1."""
+  """Parses SLURM_STEP_TASKS_PER_NODE: '2(x3),1' is [2, 2, 2, 1]."""
   parts = re.findall(
     r'(\d+)(?:\(x(\d+)\))?', environment['SLURM_STEP_TASKS_PER_NODE']
   )
@@ -108,7 +104,7 @@ def _tasks_per_node(environment: Mapping[str, str]) -> list[int]:
 
 
 def _open_mpi(environment: Mapping[str, str]) -> Place | None:
-  """Version 4 tells JAX where rank 0 is; later ones need to be told."""
+  """A rank of mpirun; only version 4 gives JAX the address of rank 0."""
   count = int(environment.get('OMPI_COMM_WORLD_SIZE', '1'))
   if count == 1:
     return None
@@ -123,7 +119,7 @@ def _open_mpi(environment: Mapping[str, str]) -> Place | None:
 
 
 def _cloud_tpu(environment: Mapping[str, str]) -> Place | None:
-  """With JAX's build for TPUs, which launch/setup.sh installs where one is."""
+  """A machine with JAX's TPU build, which launch/setup.sh installs on TPUs."""
   platforms = environment.get('JAX_PLATFORMS', 'tpu')
   if 'tpu' not in platforms or importlib.util.find_spec('libtpu') is None:
     return None
@@ -131,15 +127,15 @@ def _cloud_tpu(environment: Mapping[str, str]) -> Place | None:
 
 
 def _kubernetes(environment: Mapping[str, str]) -> Place | None:
-  """An indexed Job or a JobSet, where JAX can ask the cluster's API."""
+  """A pod of an indexed Job or a JobSet; JAX queries the cluster's API."""
   indexed = 'JOB_COMPLETION_INDEX' in environment
   if not indexed or 'KUBERNETES_SERVICE_HOST' not in environment:
     return None
   if importlib.util.find_spec('kubernetes') is None:
     raise ConfigurationError(
-      'This is a pod of an indexed Job, and the package that asks for its '
-      'siblings is missing. Install jax[k8s], give --coordinator_address, '
-      '--num_processes and --process_id, or say --cluster=none.'
+      'This pod belongs to an indexed Job, but the package that finds its '
+      'peers is missing. Install jax[k8s], or pass --coordinator_address, '
+      '--num_processes and --process_id, or --cluster=none.'
     )
   return Place(name='Kubernetes')
 
@@ -149,7 +145,7 @@ def _visible_gpus(environment: Mapping[str, str]) -> int:
     return 0
   visible = environment.get('CUDA_VISIBLE_DEVICES')
   if visible is not None:
-    # As CUDA does: what follows a name that is none, such as -1, is not seen.
+    # Like CUDA: devices after an invalid name, such as -1, are hidden.
     names = itertools.takewhile(
       lambda name: name and not name.startswith('-'), visible.split(',')
     )
@@ -157,9 +153,6 @@ def _visible_gpus(environment: Mapping[str, str]) -> int:
   if not shutil.which('nvidia-smi'):
     return 0
   listed = subprocess.run(
-    ['nvidia-smi', '--list-gpus'],
-    capture_output=True,
-    text=True,
-    check=False,
+    ['nvidia-smi', '--list-gpus'], capture_output=True, text=True, check=False
   )
   return len(listed.stdout.splitlines()) if listed.returncode == 0 else 0

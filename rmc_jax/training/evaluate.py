@@ -1,8 +1,7 @@
-"""Evaluation of a whole split: every example once, none twice, and proof of it.
+"""Evaluates a whole split, each example exactly once.
 
-The split is walked in global batches of a fixed size; the last one is filled up
-with copies of the last example that weigh nothing. Sums and counts are added
-over examples, devices and processes; nothing is divided here.
+The last global batch is padded with copies of the last example, which do not
+count. Returns sums and counts over all examples; `metrics.divide` makes means.
 """
 
 from collections.abc import Callable
@@ -31,62 +30,62 @@ def make_evaluate(
   global_batch_size: int,
   devices: parallel.Devices = None,
 ) -> Callable[[TrainState], SumsAndCounts]:
-  """Makes the function that evaluates a split held on the host.
+  """Makes a function that evaluates a split held on the host.
 
   Args:
-    metric_fn: returns one sum and one count for each example of the batch, so
-      that the examples which fill up the last batch can be left out here and
-      not by every metric. `jax.vmap(losses.softmax_cross_entropy)(logits,
-      labels)` is such a pair. It gets no key: dropout is off.
+    metric_fn: returns a sum and a count for each example of the batch, such as
+      `jax.vmap(losses.softmax_cross_entropy)(logits, labels)`. Gets no key:
+      dropout is off.
     examples: leaves [examples, ...], the whole split, the same on every
-      process; each process feeds its own part of every batch.
-    global_batch_size: examples at a time, over all devices of the job.
+      process; each process loads its own part of every batch.
+    global_batch_size: examples in a batch, over all devices of the job.
     devices: devices of the job to use, None for all.
 
   Returns:
-    `evaluate(state) -> name -> (sum, count)` in floats, for `metrics.divide`.
-    The state is a placed one and is not donated. Every process must call it,
-    and all get the same result.
+    `evaluate(state) -> name -> (sum, count)` in floats. The state comes from
+    `place_state` or an update and is not donated. A collective of all
+    processes; all get the same result.
 
   Raises:
-    ConfigurationError: a global batch that does not divide over the devices.
-    ValueError: arrays that differ in their number of examples, or none; from
-      `evaluate`, a metric that is not one pair for each example.
+    ConfigurationError: the global batch does not divide over the devices.
+    ValueError: the arrays differ in their number of examples, or have none;
+      from `evaluate`, a metric is not a pair for each example.
   """
   per_device = parallel.per_device_batch_size(global_batch_size, devices)
   rows = parallel.process_rows(global_batch_size, devices)
   num_examples = _split_size(examples)
 
-  def batch_sums(variables, share):
+  def batch_sums(variables, carry, batch):
     params, network_state = variables
-    metrics = metric_fn(params, network_state, share['examples'])
+    metrics = metric_fn(params, network_state, batch['examples'])
     _check_metrics(metrics, per_device)
-    # Not a product: what an example that fills up gives may be nan.
-    real = share['is_real']  # [B / devices]
-    return real.sum(), {
+    # Not a product, because the metric of padding may be nan.
+    real = batch['is_real']  # [B / devices]
+    sums = {
       name: tuple(jnp.where(real, values, 0).sum() for values in pair)
       for name, pair in metrics.items()
     }
+    return (real.sum(), sums), carry
 
-  total = parallel.parallel_sum(batch_sums, devices)
+  total = parallel.parallel_map(batch_sums, devices)
 
   def evaluate(state):
     counted, totals = 0, []
     for batch in range(_num_batches(num_examples, global_batch_size)):
       first = batch * global_batch_size
       index = np.arange(first + rows.start, first + rows.stop)
-      share = {
+      batch = {
         'examples': _take(examples, np.minimum(index, num_examples - 1)),
         'is_real': index < num_examples,
       }
-      real, sums = jax.device_get(
-        total(
-          (state.params, state.network_state),
-          parallel.split_batch(share, devices),
-        )
+      (real, sums), _ = total(
+        (state.params, state.network_state),
+        (),
+        parallel.split_batch(batch, devices),
       )
+      real, sums = jax.device_get((real, sums))
       counted += int(real)
-      # Python floats: float32 sums lose examples after some millions of them.
+      # In float64, because float32 sums are inexact after some millions.
       totals.append(jax.tree.map(float, sums))
     if counted != num_examples:
       raise RuntimeError(
@@ -106,16 +105,16 @@ def make_evaluate_generated(
   global_batch_size: int,
   devices: parallel.Devices = None,
 ) -> Callable[[TrainState], SumsAndCounts]:
-  """As `make_evaluate`, for a split that the devices make as they go.
+  """Like `make_evaluate`, for a split that is generated on the devices.
 
   Args:
     metric_fn: as for `make_evaluate`.
-    sample: makes one example from a key, as for `update.make_update`.
-    split_key: example i of the split has the key fold_in(split_key, i). Use
-      another key than for training.
+    sample: key -> one example, without a batch axis.
+    split_key: example i has the key fold_in(split_key, i). Use another key than
+      for training.
     num_examples: the size of the split.
-    global_batch_size: examples at a time, over all devices of the job.
-    devices: devices of the job to use, None for all.
+    global_batch_size: as for `make_evaluate`.
+    devices: as for `make_evaluate`.
   """
 
   def generated_metric_fn(params, network_state, index):
@@ -134,8 +133,8 @@ def _split_size(examples: ArrayTree) -> int:
   sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(examples)}
   if len(sizes) != 1 or sizes & {(), (0,)}:
     raise ValueError(
-      'The arrays of a split need the same leading axis, one or more '
-      'examples; got the shapes '
+      'All arrays of a split must have the same leading axis of at least one '
+      'example. Got shapes: '
       f'{[np.shape(leaf) for leaf in jax.tree.leaves(examples)]}.'
     )
   (size,) = sizes.pop()
@@ -156,6 +155,6 @@ def _check_metrics(metrics: SumsAndCounts, per_device: int) -> None:
     if shapes != [(per_device,), (per_device,)]:
       raise ValueError(
         f'metric_fn must return a sum and a count for each of the '
-        f'{per_device} examples; {name!r} came with the shapes {shapes}. '
-        'See jax.vmap(metrics.accuracy).'
+        f'{per_device} examples, such as jax.vmap(metrics.accuracy) does. Got '
+        f'shapes of {name!r}: {shapes}.'
       )

@@ -1,4 +1,4 @@
-"""One trainer a workdir: a second one would undo what the first one writes."""
+"""Locks a workdir: a second trainer would overwrite its files."""
 
 from collections.abc import Iterator
 import contextlib
@@ -11,14 +11,15 @@ FILE_NAME = 'lock'
 
 
 @contextlib.contextmanager
-def hold(workdir: pathlib.Path) -> Iterator[None]:
-  """Holds the lock of `workdir`, which is made if missing; for the primary.
+def acquire_lock(workdir: pathlib.Path) -> Iterator[None]:
+  """Holds the lock of `workdir`, which is created if missing.
 
-  The system takes the lock back however the process ends, kill -9 included. The
-  empty file stays and means nothing.
+  For the primary process only. The kernel releases the lock when the process
+  ends, even by SIGKILL; the empty file remains.
 
   Raises:
-    ConfigurationError: another holds it, in this process or elsewhere.
+    ConfigurationError: another process or context holds the lock, or the file
+      system has no locks.
   """
   workdir.mkdir(parents=True, exist_ok=True)
   with (workdir / FILE_NAME).open('a') as file:
@@ -26,7 +27,13 @@ def hold(workdir: pathlib.Path) -> Iterator[None]:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
       raise ConfigurationError(
-        f'Another process is training in {workdir}. Wait for its end or stop '
-        'it, or choose another workdir.'
+        f'Another process is training in {workdir}. Wait until it ends, stop '
+        'it, or choose another --workdir.'
+      ) from error
+    except OSError as error:
+      raise ConfigurationError(
+        f'The file system of {workdir} does not support file locks (flock: '
+        f'{error.strerror}), without which two runs could overwrite each '
+        'other. Choose a --workdir on another file system.'
       ) from error
     yield

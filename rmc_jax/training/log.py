@@ -1,14 +1,15 @@
-"""The record of a run: metrics.jsonl, and the same numbers for TensorBoard.
+"""Writes the metrics of a run to metrics.jsonl and TensorBoard.
 
-metrics.jsonl has one object a line and one line a step, flushed as written:
+metrics.jsonl has one object per line and one line per step, flushed as written:
 
   {"step": 200, "train": {"loss": 1.7}, "eval": {"loss": 1.8},
    "time": {"seconds": 8.1, "updates_per_second": 50.3}}
 
-"train" or "eval" is absent where it was not due, and null is a number that is
-not finite. All but "time" depends only on the configuration: a run killed and
-resumed writes the same lines as one that was not. "time" is the clock: seconds
-of training, over all starts but without work that was lost.
+"train" holds means over all updates since the previous "train", and "eval" the
+means of an evaluation, in the lines where they are due. In an ensemble, a
+metric is a list with a number per member. null is a number that is not finite.
+A resumed run writes the same lines, except for "time", as an uninterrupted one.
+"seconds" is the training time of all starts, without lost work.
 """
 
 from collections.abc import Mapping
@@ -17,8 +18,10 @@ import math
 import os
 import pathlib
 import time
+from typing import Any
 
 from absl import logging
+import numpy as np
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto import event_pb2
 from tensorboardX.summary import scalar
@@ -30,16 +33,16 @@ FILE_NAME = 'metrics.jsonl'
 
 
 class MetricsLog:
-  """Appends to the record of a run; for the primary process only.
+  """Appends to the metrics of a run; for the primary process only.
 
   Args:
-    workdir: the folder of metrics.jsonl and of the TensorBoard events; made if
+    workdir: the folder of metrics.jsonl and the TensorBoard events, created if
       missing.
-    step: the step that was restored, 0 for a fresh start. Lines beyond it, and
-      a last line cut off in writing, are removed: they will be written again.
+    step: the restored step, 0 for a new run. Removes lines beyond it and an
+      incomplete last line, which will be written again.
 
   Raises:
-    ConfigurationError: a line before the last is not readable.
+    ConfigurationError: a line before the last cannot be parsed.
   """
 
   def __init__(self, workdir: str | pathlib.Path, step: int):
@@ -48,10 +51,10 @@ class MetricsLog:
     path = workdir / FILE_NAME
     self._seconds_before = _truncate(path, step)
     self._file = path.open('a')
-    # Not SummaryWriter: it writes from a thread, and once that has died, of a
-    # full disk say, waits for it for ever. The name has seconds only.
+    # Not SummaryWriter, which waits forever if its thread dies, as on a full
+    # disk. The suffix makes the file name unique within a second.
     self._events = EventsWriter(str(workdir / 'events'), f'.{time.time_ns()}')
-    # TensorBoard hides what an earlier start wrote beyond this step.
+    # TensorBoard then hides events of an earlier start beyond this step.
     self._write_event(step + 1, session_log={'status': 'START'})
     self._started = time.monotonic()
     self._last = step, self._started
@@ -62,16 +65,12 @@ class MetricsLog:
     train: Mapping[str, float] | None = None,
     evaluation: Mapping[str, float] | None = None,
   ) -> None:
-    """Writes the one line of `step`.
+    """Writes the line of `step`.
 
     Raises:
-      OSError: it could not be written.
+      OSError: the disk is full, for example.
     """
-    groups = {
-      'train': train,
-      'eval': evaluation,
-      'time': self._time(step),
-    }
+    groups = {'train': train, 'eval': evaluation, 'time': self._time(step)}
     line = {'step': step} | {
       group: {name: _finite(value) for name, value in values.items()}
       for group, values in groups.items()
@@ -81,12 +80,13 @@ class MetricsLog:
     self._file.flush()
     for group, values in groups.items():
       for name, value in (values or {}).items():
+        value = np.mean(value)  # Over the members of an ensemble.
         if math.isfinite(value):
           summary = scalar(f'{group}/{name}', value)
           self._write_event(step, summary=summary)
 
   def sync(self) -> None:
-    """Puts on the disk what was written, so that no checkpoint is ahead."""
+    """Flushes to the disk, so that no checkpoint is ahead of the log."""
     os.fsync(self._file.fileno())
     self._events.flush()  # Includes the fsync.
 
@@ -110,23 +110,22 @@ class MetricsLog:
 
 
 def read_metrics(workdir: str | pathlib.Path) -> list[dict]:
-  """Reads the lines of a run's metrics.jsonl; [] where there is none.
+  """Reads the lines of a run's metrics.jsonl; [] if there is none.
 
-  A last line without its end (a run killed in writing, or still writing) is
-  left out.
+  Leaves out an incomplete last line of a run that was killed or is writing.
 
   Raises:
-    ConfigurationError: any other line is not readable; names it.
+    ConfigurationError: any other line cannot be parsed.
   """
   path = pathlib.Path(workdir) / FILE_NAME
-  return [json.loads(line) for line in _whole_lines(path)]
+  return [json.loads(line) for line in _complete_lines(path)]
 
 
 def _truncate(path: pathlib.Path, step: int) -> float:
   """Removes the lines beyond `step`; returns the seconds of the last kept."""
   if not path.exists():
     return 0.0
-  lines = _whole_lines(path)
+  lines = _complete_lines(path)
   kept = [line for line in lines if json.loads(line)['step'] <= step]
   if len(kept) < len(lines):
     logging.info(
@@ -139,8 +138,8 @@ def _truncate(path: pathlib.Path, step: int) -> float:
   return json.loads(kept[-1])['time']['seconds'] if kept else 0.0
 
 
-def _whole_lines(path: pathlib.Path) -> list[bytes]:
-  """The lines, each with its newline, but for a last one that was cut off."""
+def _complete_lines(path: pathlib.Path) -> list[bytes]:
+  """Returns the lines with their newlines, without an incomplete last one."""
   if not path.exists():
     return []
   lines = path.read_bytes().splitlines(keepends=True)
@@ -150,7 +149,7 @@ def _whole_lines(path: pathlib.Path) -> list[bytes]:
     if not _is_record(line):
       raise ConfigurationError(
         f'Line {number} of {path} is not a line of metrics: {line[:60]!r}. '
-        'Mend or remove that line, or choose another workdir.'
+        'Fix or remove that line, or choose another --workdir.'
       )
   return lines
 
@@ -163,6 +162,8 @@ def _is_record(line: bytes) -> bool:
   return isinstance(record, dict) and isinstance(record.get('step'), int)
 
 
-def _finite(value: float) -> float | None:
-  """JSON has no nan and no infinity."""
+def _finite(value: Any) -> Any:
+  """Replaces nan and infinity, which JSON does not have, by None."""
+  if isinstance(value, list):
+    return [_finite(each) for each in value]
   return value if math.isfinite(value) else None

@@ -1,10 +1,9 @@
-"""The manifest of a checkpoint: what was saved, and whether it still is that.
+"""The manifest of a checkpoint: digests of its files and arrays.
 
-Orbax restores a data file in which a byte has flipped without a word and gives
-back wrong numbers, and does not miss its own marker files. So each checkpoint
-gets one more file, written last of all: a digest of every file and of every
-array, the shapes and dtypes, and what made them. A step directory without this
-file is a save that was cut short.
+Orbax restores a data file with a flipped byte silently, as wrong numbers, and
+ignores missing marker files. So the last file of each step directory holds a
+digest of every file and array, shapes, dtypes, package versions and devices.
+Without it, the save is incomplete.
 
 The file is one line of JSON, then the SHA-256 digest of that line.
 """
@@ -25,25 +24,30 @@ _PACKAGES = ('jax', 'jaxlib', 'dm-haiku', 'optax', 'orbax-checkpoint', 'numpy')
 
 
 class Damaged(Exception):
-  """A step directory is not what was saved; the message says why."""
+  """A step directory differs from what was saved; the message says where."""
 
 
-class CutShort(Damaged):
-  """It has no manifest: the save ended before it was whole."""
+class Incomplete(Damaged):
+  """The step directory has no manifest: the save did not finish."""
 
 
 def write(
-  directory: pathlib.Path, step: int, leaves: dict[str, dict[str, str]]
+  directory: pathlib.Path,
+  step: int,
+  leaves: dict[str, dict[str, str]],
+  extra: Any = None,
 ) -> None:
-  """Writes the manifest of a committed step as the directory's last file.
+  """Writes the manifest of a committed step, the last file of its directory.
 
   Args:
     directory: the step directory; every file in it is digested.
     step: the step it holds.
     leaves: path of an array in the state -> its 'layout' and 'digest'.
+    extra: anything JSON can hold.
   """
   content = {
     'step': step,
+    'extra': extra,
     'leaves': leaves,
     'files': {
       path: _digest_of_file(directory / path) for path in _files(directory)
@@ -56,16 +60,16 @@ def write(
 
 
 def read(directory: pathlib.Path) -> dict[str, Any]:
-  """Reads the manifest alone.
+  """Reads the manifest without checking the files it lists.
 
   Raises:
-    CutShort: there is none.
-    Damaged: it is not what was written.
+    Incomplete: there is none.
+    Damaged: its own digest is wrong.
   """
   try:
     content = (directory / FILE_NAME).read_bytes()
   except FileNotFoundError:
-    raise CutShort(f'the save was cut short: no {FILE_NAME}') from None
+    raise Incomplete(f'the save is incomplete: no {FILE_NAME}') from None
   line = content.split(b'\n', 1)[0]
   if content != _with_digest(line):
     raise Damaged(f'{FILE_NAME} itself was changed')
@@ -76,8 +80,8 @@ def verify(directory: pathlib.Path) -> dict[str, Any]:
   """Reads the manifest and checks every file of the directory against it.
 
   Raises:
-    CutShort: there is no manifest.
-    Damaged: a file was changed, is missing or is new; the message names it.
+    Incomplete: there is no manifest.
+    Damaged: a file was changed, removed or added.
   """
   manifest = read(directory)
   found = [path for path in _files(directory) if path != FILE_NAME]
@@ -92,17 +96,17 @@ def verify(directory: pathlib.Path) -> dict[str, Any]:
 
 
 def digest_of_array(array: np.ndarray) -> str:
-  """The SHA-256 digest of an array's bytes, in row-major order."""
+  """Returns the SHA-256 digest of an array's bytes, in row-major order."""
   return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
 def versions() -> dict[str, str]:
-  """The versions of the packages that decide what bits come out."""
+  """Returns the versions of the packages that affect the bits computed."""
   return {name: importlib.metadata.version(name) for name in _PACKAGES}
 
 
 def devices() -> dict[str, Any]:
-  """The devices of the job, which also decide what bits come out."""
+  """Returns the devices of the job, which also affect the bits computed."""
   return {
     'platform': jax.default_backend(),
     'device_kind': jax.devices()[0].device_kind,
@@ -112,7 +116,7 @@ def devices() -> dict[str, Any]:
 
 
 def _files(directory: pathlib.Path) -> list[str]:
-  """Every file below `directory`, as relative paths in a fixed order."""
+  """Returns the relative paths of all files below `directory`, sorted."""
   return sorted(
     path.relative_to(directory).as_posix()
     for path in directory.rglob('*')

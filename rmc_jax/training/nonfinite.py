@@ -1,90 +1,154 @@
-"""What is done about updates that are not finite: stop, skip, or roll back.
+"""The policy for updates that are not finite: stop, skip, or roll back.
 
-Such an update is never applied (`update.py`), whatever is chosen here.
+`update.py` never applies such an update, whatever the policy.
 """
 
-from collections.abc import Mapping
 import dataclasses
+import pathlib
+
+import numpy as np
 
 from rmc_jax.errors import Diverged
+from rmc_jax.training.interval import Interval
 
 ACTIONS = ('stop', 'skip', 'roll_back')
+_ADVICE = 'Check the learning rate and the gradient clipping first.'
 
 
 @dataclasses.dataclass
 class NonfiniteConfig:
-  """What follows when updates are left out for not being finite.
+  """Configuration of the policy.
 
   Attributes:
-    action: 'stop' ends the run at the first one. 'skip' goes on without it, and
-      ends the run after `patience` calls in a row of which nothing was applied.
-      'roll_back' then goes on from the newest checkpoint's weights and
-      optimiser instead, with the data that come next; and ends the run if it
-      comes there again before a newer checkpoint.
-    patience: calls in a row.
+    action: 'stop' ends the run at the first such update. 'skip' continues, and
+      ends the run after `patience` calls in a row without a finite update.
+      'roll_back' instead restores the newest checkpoint then, and continues
+      with the next data; it ends the run if that fails again before there is a
+      newer checkpoint.
+    patience: number of calls.
   """
 
   action: str = 'stop'
   patience: int = 10
 
   def validate(self) -> None:
+    """Raises ValueError for an unknown action or a patience below 1."""
     if self.action not in ACTIONS:
       raise ValueError(
         f'action must be one of {", ".join(ACTIONS)}. Got: {self.action!r}.'
       )
     if self.patience < 1:
-      raise ValueError(f'patience must be >= 1. Got: {self.patience}.')
+      raise ValueError(f'patience must be at least 1. Got: {self.patience}.')
 
 
-class Streak:
-  """Counts the calls in a row of which nothing was applied.
+class NonfiniteStreak:
+  """Counts consecutive calls without a finite update.
 
   Attributes:
-    length: how many, up to the newest call told of.
-    left_out: updates left out since the start of this process.
+    length: number of such calls up to the newest one.
+    bad: step -> updates left out, for the calls since the last `read`.
   """
 
   def __init__(self, config: NonfiniteConfig, updates_per_call: int):
     config.validate()
     self._config = config
     self._updates_per_call = updates_per_call
+    self._rolled_back_to: int | None = None
     self.length = 0
-    self.left_out = 0
+    self.bad: dict[int, int] = {}
 
-  def count(self, means: Mapping[str, float]) -> None:
-    """Tells of the means of a call's metrics."""
-    share = means['nonfinite']
-    self.left_out += round(share * self._updates_per_call)
-    self.length = self.length + 1 if share >= 1 else 0
-
-  @property
-  def broken(self) -> bool:
-    """Whether the patience is at its end."""
-    return self.length >= self._config.patience
-
-  def give_up_or_go_on(
-    self, step: int, saved: int, rolled_back_to: int | None, last: bool
-  ) -> None:
-    """At `broken`: begins a new streak where there is something left to try.
+  def count(self, step: int, mean: float | list[float]) -> None:
+    """Counts a call that ended at `step`.
 
     Args:
-      step: where the run is.
-      saved: the step of the newest checkpoint; 0 is the beginning.
-      rolled_back_to: the one that was gone back to last; None.
-      last: whether the run ends here, with nothing left to go on with.
+      step: the step after the call.
+      mean: the mean of its 'nonfinite' metric; in an ensemble one per member,
+        and the call is bad if no member has a finite update.
+    """
+    if np.max(mean) > 0:
+      self.bad[step] = round(float(np.max(mean)) * self._updates_per_call)
+    self.length = self.length + 1 if np.min(mean) >= 1 else 0
+
+  def read(self, interval: Interval, wait: bool) -> None:
+    """Clears `bad`, and counts the calls that `interval` reads.
+
+    Args:
+      interval: see `Interval.read`.
+      wait: see `Interval.read`. After a bad call, the calls in flight are read
+        too.
+    """
+    self.bad.clear()
+    for step, means in interval.read(wait):
+      self.count(step, means['nonfinite'])
+    if self.bad and not wait:
+      for step, means in interval.read(wait=True):
+        self.count(step, means['nonfinite'])
+
+  def allows_save(self, last: bool) -> bool:
+    """Returns whether to save a checkpoint now.
+
+    Resuming within a streak should end like the uninterrupted run, so nothing
+    is saved within one, except at the end of the run.
+
+    Args:
+      last: whether the run ends at the current step.
+    """
+    return not self.length or (last and not self.exhausted)
+
+  @property
+  def progress(self) -> bool:
+    """Whether one of the bad calls had a finite update too."""
+    return any(bad < self._updates_per_call for bad in self.bad.values())
+
+  @property
+  def exhausted(self) -> bool:
+    """Whether `patience` is used up."""
+    return self.length >= self._config.patience
+
+  def warning(self) -> str:
+    """Describes the bad calls."""
+    updates = len(self.bad) * self._updates_per_call
+    return (
+      f'Step {max(self.bad)}: {sum(self.bad.values())} of the last {updates} '
+      'updates were not finite and were left out.'
+    )
+
+  def stopped(self, workdir: pathlib.Path) -> Diverged:
+    """Returns the error that ends a run whose action is 'stop'."""
+    step, count = next(iter(self.bad.items()))
+    kept = (
+      f'State and metrics are saved in {workdir}; starting again continues '
+      'without those updates.'
+      if self.progress
+      else f'Metrics and the earlier checkpoints are kept in {workdir}; '
+      'starting again unchanged would fail in the same way.'
+    )
+    return Diverged(
+      f'{count} of the {self._updates_per_call} updates up to step {step} had '
+      'a loss, gradient or parameter change that is not finite and were left '
+      f'out. {kept} {_ADVICE}'
+    )
+
+  def roll_back(self, step: int, saved: int, last: bool) -> None:
+    """Starts a new streak, or raises if rolling back would not help.
+
+    Args:
+      step: the current step.
+      saved: the step of the newest checkpoint; 0 is the start of the run.
+      last: whether the run ends at `step`.
 
     Raises:
-      Diverged: there is nothing.
+      Diverged: the action is 'skip', the run ends, or the last roll back went
+        to the same checkpoint.
     """
     why = (
       f'No update was finite for {self.length} calls in a row up to step {step}'
     )
     if self._config.action == 'roll_back' and not last:
-      if rolled_back_to != saved:
-        self.length = 0
+      if self._rolled_back_to != saved:
+        self._rolled_back_to, self.length = saved, 0
         return
-      why += f', and so it was after going back to step {saved} before'
+      why += f', after rolling back to step {saved} before'
     raise Diverged(
-      f'{why}. The newest checkpoint is that of step {saved}. Look at the '
-      'learning rate and the clipping first.'
+      f'{why}. The newest checkpoint is that of step {saved}. {_ADVICE}'
     )

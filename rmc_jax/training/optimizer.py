@@ -1,4 +1,4 @@
-"""Optimisers from plain numbers: schedule, clipping, Adam or RMSProp."""
+"""Makes optimisers from a configuration: schedule, clipping, Adam, RMSProp."""
 
 import dataclasses
 import math
@@ -13,25 +13,25 @@ SCHEDULES = ('constant', 'exponential', 'cosine')
 
 @dataclasses.dataclass
 class OptimizerConfig:
-  """The numbers of an optimiser; `make_optimizer` checks them.
+  """Configuration of an optimiser; `make_optimizer` checks it.
 
   The authors' Nth-farthest script is learning_rate=1e-4,
-  schedule='exponential', decay_rate=0.9, decay_every=10_000, floor=8e-5, all
-  else as it stands here: Adam at 1e-4 * 0.9 ** (step / 10_000), at its floor
-  from step 21,180 on.
+  schedule='exponential', decay_rate=0.9, decay_every=10_000, floor=8e-5, and
+  otherwise the defaults: Adam at 1e-4 * 0.9 ** (step / 10_000), which reaches
+  its floor at step 21,180.
   """
 
   name: str = 'adam'  # One of NAMES.
-  learning_rate: float = 1e-4  # Where warm-up ends and decay begins.
+  learning_rate: float = 1e-4  # After warm-up, before decay.
   schedule: str = 'constant'  # One of SCHEDULES.
   warmup_steps: int = 0  # Linear from 0, before any schedule.
   hold_steps: int = 0  # At learning_rate, between warm-up and decay.
-  decay_rate: float = 0.9  # exponential: this factor ...
-  decay_every: int = 10_000  # ... over this many updates from then on,
-  staircase: bool = False  # smoothly, or (True) all at once at their end.
+  decay_rate: float = 0.9  # exponential: factor for every ...
+  decay_every: int = 10_000  # ... this many updates,
+  staircase: bool = False  # smoothly, or (True) in steps.
   decay_steps: int = 0  # cosine: updates from the first decay to the floor.
   floor: float = 0.0  # exponential, cosine: the rate never goes below.
-  clip_global_norm: float | None = None  # None (a flag: inf): no clipping.
+  clip_global_norm: float | None = None  # None (flag: inf): off.
   b1: float = 0.9  # adam
   b2: float = 0.999  # adam
   eps: float = 1e-8  # adam: outside the root. TF 1 RMSProp has 1e-10.
@@ -49,30 +49,29 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
   Clipping: g <- g * min(1, c / |g|), |g| the Euclidean norm over all parameters
   together (Pascanu et al. 2013), before the optimiser sees g.
 
-  Adam (Kingma and Ba 2015, algorithm 1), with m^ and v^ the averages freed of
-  their bias:
+  Adam (Kingma and Ba 2015, algorithm 1), with m^ and v^ the bias-corrected
+  averages:
 
   .. math:: \theta \leftarrow \theta - \eta \left(
             \hat m / (\sqrt{\hat v + \epsilon_{root}} + \epsilon)
             + \lambda \theta \right)
 
-  TensorFlow's Adam adds its epsilon to sqrt(v) instead of sqrt(v^): equal to an
-  epsilon of eps / sqrt(1 - b2^t) here, 32 times as much at the first step and
-  the same after some thousands. With 1e-8 it seldom shows.
+  TensorFlow's Adam adds epsilon to sqrt(v) instead of sqrt(v^). That equals an
+  epsilon of eps / sqrt(1 - b2^t) here: 32 times as large at the first step, the
+  same after some thousands. With 1e-8 it rarely matters.
 
   RMSProp, v <- d v + (1 - d) g^2:
 
   .. math:: \theta \leftarrow \theta - \eta\, g / \sqrt{v + \epsilon}
 
-  which is TensorFlow 1's, whose v starts at ones and not at zeros: the first
-  steps are then smaller, not larger, than the later ones.
-  rmsprop_eps_in_sqrt=False divides by (sqrt(v) + epsilon), as PyTorch does.
-  With epsilon 0.1, as agents have it, the two differ much. Momentum, if not 0,
-  accumulates whole steps, learning rate included, as in TensorFlow.
+  as in TensorFlow 1, where v starts at ones instead of zeros, so that the first
+  steps are smaller, not larger, than later ones. rmsprop_eps_in_sqrt=False
+  divides by (sqrt(v) + epsilon), as PyTorch does; with the epsilon of 0.1 that
+  agents use, the two differ a lot. Momentum accumulates whole steps, including
+  the learning rate, as in TensorFlow.
 
   Raises:
-    ConfigurationError: a field out of range; the message has its name, its
-      value and what is allowed.
+    ConfigurationError: a field is out of range.
   """
   _check(config)
   schedule = make_schedule(config)
@@ -100,10 +99,10 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
 
 
 def make_schedule(config: OptimizerConfig) -> optax.Schedule:
-  """The learning rate as a function of the updates made before, s.
+  """Returns the learning rate as a function of the number of updates, s.
 
   s < warmup_steps:  learning_rate * s / warmup_steps; then learning_rate for
-  hold_steps updates; then, t = s - warmup_steps - hold_steps:
+  hold_steps updates; then, with t = s - warmup_steps - hold_steps:
   'constant':        learning_rate
   'exponential':     max(floor, learning_rate * decay_rate ^ (t / decay_every)),
                      the exponent rounded down if `staircase`
@@ -136,17 +135,14 @@ def make_schedule(config: OptimizerConfig) -> optax.Schedule:
 
 
 def _check(config: OptimizerConfig) -> None:
-  """Refuses what would train something other than the fields say."""
   clip = config.clip_global_norm
   adam, rmsprop = config.name == 'adam', config.name == 'rmsprop'
   exponential = config.schedule == 'exponential'
   cosine = config.schedule == 'cosine'
-  for field, holds, allowed in (
+  checks = [
     ('name', adam or rmsprop, f'one of {NAMES}'),
     ('schedule', config.schedule in SCHEDULES, f'one of {SCHEDULES}'),
     ('learning_rate', 0 < config.learning_rate < math.inf, 'positive'),
-    ('warmup_steps', config.warmup_steps >= 0, '0 or more'),
-    ('hold_steps', config.hold_steps >= 0, '0 or more'),
     ('decay_rate', not exponential or 0 < config.decay_rate < 1, 'in (0, 1)'),
     ('decay_every', not exponential or config.decay_every > 0, 'positive'),
     ('decay_steps', not cosine or config.decay_steps > 0, 'positive'),
@@ -161,26 +157,21 @@ def _check(config: OptimizerConfig) -> None:
       'left at 0 with a constant schedule',
     ),
     ('clip_global_norm', clip is None or clip > 0, 'positive, or None'),
-    ('b1', 0 <= config.b1 < 1, 'in [0, 1)'),
-    ('b2', 0 <= config.b2 < 1, 'in [0, 1)'),
-    ('eps', config.eps >= 0, '0 or more'),
-    ('eps_root', config.eps_root >= 0, '0 or more'),
-    (
-      'eps',
-      not adam or config.eps > 0 or config.eps_root > 0,
-      'positive where eps_root is 0',  # 0 / 0 for a gradient of 0.
-    ),
-    ('weight_decay', config.weight_decay >= 0, '0 or more'),
-    (
-      'weight_decay',
-      config.weight_decay == 0 or adam,
-      "left at 0 unless name is 'adam'",
-    ),
-    ('rmsprop_decay', 0 <= config.rmsprop_decay < 1, 'in [0, 1)'),
-    ('rmsprop_momentum', 0 <= config.rmsprop_momentum < 1, 'in [0, 1)'),
-    ('rmsprop_initial_scale', config.rmsprop_initial_scale >= 0, '0 or more'),
-  ):
+  ]
+  for name in (
+    'warmup_steps', 'hold_steps', 'eps', 'eps_root', 'weight_decay',
+    'rmsprop_initial_scale',
+  ):  # fmt: skip
+    checks.append((name, getattr(config, name) >= 0, '0 or more'))
+  for name in ('b1', 'b2', 'rmsprop_decay', 'rmsprop_momentum'):
+    checks.append((name, 0 <= getattr(config, name) < 1, 'in [0, 1)'))
+  # Adam would divide 0 by 0 for a gradient of 0.
+  has_eps = not adam or config.eps > 0 or config.eps_root > 0
+  checks.append(('eps', has_eps, 'positive if eps_root is 0'))
+  decays = adam or config.weight_decay == 0
+  checks.append(('weight_decay', decays, "left at 0 unless name is 'adam'"))
+  for name, holds, allowed in checks:
     if not holds:
       raise ConfigurationError(
-        f'optimizer.{field} must be {allowed}; got {getattr(config, field)!r}.'
+        f'optimizer.{name} must be {allowed}. Got: {getattr(config, name)!r}.'
       )

@@ -1,14 +1,12 @@
-"""The devices: placing, splitting, mapping, adding up, checking the replicas.
+"""Placement on devices, the parallel map, reductions and replica checks.
 
-This is the only file that says `jax.pmap`, and `_replicated_map` the only
-function. Everything mapped has one shape: a replicated tree and this device's
-share in, a replicated tree out. What runs inside speaks of the devices only
-through `jax.lax` collectives over `AXIS`, so it would run unchanged under
-`jax.jit(jax.shard_map(...))`; see `_replicated_map`.
+Only `_map_over_devices` calls `jax.pmap`. Functions inside the map communicate
+only through `jax.lax` collectives over `AXIS`, so they run unchanged under
+`jax.shard_map`; test_parallel.py compares the two bit for bit.
 
-Several processes: each calls the same functions in the same order, with its own
-share of the batch; `AXIS` spans the devices of all of them, process by process.
-A `devices` argument lists devices of the whole job, None being all of them.
+In a job of several processes, each calls the same functions in the same order
+with its own part of the batch; `AXIS` spans the devices of all of them, process
+by process. A `devices` argument lists devices of the whole job; None means all.
 """
 
 from collections.abc import Callable
@@ -18,6 +16,7 @@ from typing import Any
 from typing import TypeAlias
 
 import jax
+from jax.experimental import multihost_utils
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 from jax.sharding import Mesh
@@ -35,59 +34,101 @@ AXIS = 'devices'
 Devices: TypeAlias = Sequence[Any] | None  # of jax.Device
 
 
-def place_state(state: ArrayTree, devices: Devices = None) -> ArrayTree:
-  """Puts a copy of the state on every local device, once, before training.
+def place_state(state: TrainState, devices: Devices = None) -> TrainState:
+  """Places a copy of the state on the local devices, before training.
 
-  Takes any tree, of NumPy or JAX arrays, placed or not: a fresh state and one
-  just restored alike. Every leaf gets a buffer of its own, so the caller's
-  arrays outlive the donation of the state.
+  Every leaf gets its own buffer, so the caller's arrays outlive the donation of
+  the state.
+
+  Args:
+    state: of NumPy or JAX arrays, with `carry` leaves [B, ...], B the global
+      batch size.
+    devices: see the top of the file.
 
   Returns:
-    The tree with every leaf replicated over this process's devices. It reads
-    like a tree of ordinary arrays: there is no replica axis to index.
+    The state with `carry` sharded by rows and everything else replicated.
   """
-  return jax.device_put(dealias(state), _local_sharding(devices))
+  return replicate(state._replace(carry=()), devices)._replace(
+    carry=shard_rows(state.carry, devices)
+  )
+
+
+def replicate(tree: ArrayTree, devices: Devices = None) -> ArrayTree:
+  """Places a copy of every leaf on each local device; no replica axis."""
+  return jax.device_put(dealias(tree), _local_sharding(devices))
+
+
+def shard_rows(tree: ArrayTree, devices: Devices = None) -> ArrayTree:
+  """Places this process's rows of [B, ...] leaves, B the global size.
+
+  Returns:
+    Leaves [local devices, B / devices, ...], each device holding its own rows.
+  """
+  leaves = jax.tree.leaves(tree)
+  if not leaves:
+    return tree
+  rows = process_rows(_common_size(leaves), devices)
+  return split_batch(
+    jax.tree.map(lambda leaf: jnp.array(leaf[rows], copy=True), tree), devices
+  )
+
+
+def gather_carry(state: TrainState) -> TrainState:
+  """Returns the state with `carry` on the host, see `gather_rows`."""
+  return state._replace(carry=gather_rows(state.carry))
+
+
+def gather_rows(tree: ArrayTree) -> ArrayTree:
+  """Undoes `shard_rows`: returns [B, ...] NumPy arrays on the host.
+
+  A collective of all processes. Typed keys stay typed.
+  """
+
+  def gather(leaf):
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+      data = gather(jax.random.key_data(leaf))
+      return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+    rows = np.asarray(leaf)  # [local devices, rows, ...]
+    if jax.process_count() > 1:
+      # [processes, local devices, rows, ...]; devices are ordered by process.
+      rows = multihost_utils.process_allgather(rows)
+      rows = rows.reshape(-1, *rows.shape[2:])
+    return rows.reshape(-1, *rows.shape[2:])  # [B, ...]
+
+  return jax.tree.map(gather, tree)
 
 
 def split_batch(batch: ArrayTree, devices: Devices = None) -> ArrayTree:
-  """Cuts this process's part of a batch into one share a device, and places it.
+  """Splits this process's part of a batch over its devices.
+
+  May be called from a prefetching thread.
 
   Args:
-    batch: leaves [B, ...] on the host, B the same for all: the examples of this
-      process, global batch size / number of processes of them.
-    devices: as everywhere in this file.
+    batch: leaves [B, ...] on the host, B the global batch size / the number of
+      processes.
+    devices: see the top of the file.
 
   Returns:
-    Leaves [local devices, B / local devices, ...], on the devices. May be
-    called ahead of time, from a prefetching thread.
+    Leaves [local devices, B / local devices, ...], on the devices.
 
   Raises:
     ValueError: a batch without arrays, leaves that differ in B, or a B that
-      does not divide over the local devices; with the numbers.
+      does not divide over the local devices.
   """
   sharding = _local_sharding(devices, AXIS)
-  shares = sharding.mesh.size
-  sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(batch)}
-  if len(sizes) != 1 or () in sizes:
+  shards = sharding.mesh.size
+  size = _common_size(jax.tree.leaves(batch))
+  if size % shards:
     raise ValueError(
-      'All arrays of a batch need the same leading axis, the examples; got '
-      f'the shapes {[np.shape(leaf) for leaf in jax.tree.leaves(batch)]}.'
+      f'A batch of {size} does not divide over the {shards} devices of this '
+      f'process. {_nearest_multiples(size, shards)}'
     )
-  (size,) = sizes.pop()
-  if size % shares:
-    raise ValueError(
-      f'A batch of {size} does not divide over the {shares} devices of this '
-      f'process. {_nearest_multiples(size, shares)}'
-    )
-  return jax.device_put(
-    jax.tree.map(
-      lambda leaf: np.reshape(
-        leaf, (shares, size // shares, *np.shape(leaf)[1:])
-      ),
-      batch,
-    ),
-    sharding,
-  )
+
+  def split(leaf):
+    leaf = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
+    return leaf.reshape(shards, size // shards, *leaf.shape[1:])
+
+  return jax.device_put(jax.tree.map(split, batch), sharding)
 
 
 def parallel_update(
@@ -97,102 +138,91 @@ def parallel_update(
   """Maps one update over the devices.
 
   Args:
-    step: (state, batch) -> (state, metrics), run on each device with its share
-      of the batch, [B / devices, ...], or None where it makes its own data.
-      Both results must come out the same on every device, so all that depends
-      on the batch goes through a collective over `AXIS`. Nothing checks this
-      but `assert_replicated`.
-    devices: as everywhere in this file.
+    step: (state, batch) -> (state, metrics), run on each device with its rows
+      of `state.carry` and of the batch, [B / devices, ...]; the batch may be
+      None. Metrics and the state without `carry` must be equal on every device,
+      so whatever depends on the rows needs a collective over `AXIS`; see
+      `assert_replicated`.
+    devices: see the top of the file.
 
   Returns:
-    `update(state, batch=None) -> (state, metrics)`, where `state` comes from
-    `place_state` or an earlier update and is DONATED: its buffers are gone
-    afterwards. `batch` comes from `split_batch`. Raises ValueError for a state
-    or batch that does not.
+    `update(state, batch=None) -> (state, metrics)`. `state` comes from
+    `place_state` or an earlier update and is donated: its buffers are deleted.
+    `batch` comes from `split_batch`. Raises ValueError if they do not.
   """
-  mapped = _replicated_map(
-    lambda state, share: step(state, share['batch']), devices, donate=True
-  )
-  placed = _local_sharding(devices)
-  indices = _device_indices(devices)
+
+  def on_device(replicated, carry, batch):
+    state, metrics = step(replicated._replace(carry=carry), batch)
+    return (state._replace(carry=()), metrics), state.carry
+
+  mapped = _with_checks(on_device, devices, donate=True)
 
   def update(state, batch=None):
-    _check_placed(state, placed)
-    _check_split(batch, placed.mesh.size)
-    return mapped(state, {'batch': batch, 'index': indices})
+    (replicated, metrics), carry = mapped(
+      state._replace(carry=()), state.carry, batch
+    )
+    return replicated._replace(carry=carry), metrics
 
   return update
 
 
-def parallel_sum(
-  fn: Callable[[ArrayTree, ArrayTree], ArrayTree], devices: Devices = None
-) -> Callable[[ArrayTree, ArrayTree], ArrayTree]:
-  """Maps `fn(replicated, share)` over the devices and adds up what it returns.
+def parallel_map(
+  fn: Callable[[ArrayTree, ArrayTree, ArrayTree], tuple[ArrayTree, ArrayTree]],
+  devices: Devices = None,
+) -> Callable[[ArrayTree, ArrayTree, ArrayTree], tuple[ArrayTree, ArrayTree]]:
+  """Maps fn(replicated, carry, batch) -> (sums, carry) over the devices.
+
+  Args:
+    fn: run on each device with its rows of `carry` and `batch`.
+    devices: see the top of the file.
 
   Returns:
-    `total(replicated, batch)`: the sums over all devices of the job.
-    `replicated` comes from `place_state` or an update and is not donated;
-    `batch` comes from `split_batch`. Raises ValueError where they do not.
+    A function of the same signature, whose `sums` are over all devices of the
+    job. `replicated` comes from `replicate`, `carry` from `shard_rows` or an
+    earlier call, `batch` from `split_batch`; nothing is donated.
   """
-  mapped = _replicated_map(
-    lambda replicated, share: psum(fn(replicated, share)),
-    devices,
-    donate=False,
-  )
-  placed = _local_sharding(devices)
 
-  def total(replicated, batch):
-    _check_placed(replicated, placed)
-    _check_split(batch, placed.mesh.size)
-    return mapped(replicated, batch)
+  def on_device(replicated, carry, batch):
+    sums, carry = fn(replicated, carry, batch)
+    return psum(sums), carry
 
-  return total
+  return _with_checks(on_device, devices, donate=False)
 
 
-def psum(tree: ArrayTree) -> ArrayTree:
-  """Adds up a tree over the devices of the job; for inside a mapping.
+def psum(tree: ArrayTree, axis_name: str | None = AXIS) -> ArrayTree:
+  """Sums a tree over the devices of the job, inside the map.
 
-  Processes on CPUs exchange array after array, each at the price of a round
-  trip, so there all arrays of one dtype go as one. XLA does so by itself for
-  accelerators, and within a process there is nothing to gain.
+  Processes on CPUs reduce one array after another, with a round trip for each,
+  so arrays of one dtype are packed into one. XLA combines them on accelerators.
+
+  Args:
+    tree: arrays or Python numbers.
+    axis_name: None returns the tree unchanged, as arrays.
   """
+  if axis_name is None:
+    return jax.tree.map(jnp.asarray, tree)
   if jax.process_count() == 1 or jax.default_backend() != 'cpu':
-    return jax.lax.psum(tree, AXIS)
+    return jax.lax.psum(tree, axis_name)
   leaves, structure = jax.tree.flatten(jax.tree.map(jnp.asarray, tree))
-  # The sum of bools is a count, as jax.lax.psum has it.
+  # The sum of bools is a count, as in jax.lax.psum.
   leaves = [x.astype(jnp.int32) if x.dtype == jnp.bool else x for x in leaves]
   for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):
     places = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]
     packed, unpack = ravel_pytree([leaves[i] for i in places])
-    totals = unpack(jax.lax.psum(packed, AXIS))
+    totals = unpack(jax.lax.psum(packed, axis_name))
     for i, total in zip(places, totals, strict=True):
       leaves[i] = total
   return jax.tree.unflatten(structure, leaves)
 
 
-def own_rows(tree: ArrayTree, num_rows: int) -> ArrayTree:
-  """This device's rows of [B, ...] arrays that all have; inside a mapping."""
-  first = jax.lax.axis_index(AXIS) * num_rows
-  return jax.tree.map(
-    lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, num_rows), tree
-  )
-
-
-def all_rows(tree: ArrayTree) -> ArrayTree:
-  """Undoes `own_rows`, with what each device has now; inside a mapping."""
-  return jax.tree.map(
-    lambda leaf: jax.lax.all_gather(leaf, AXIS, tiled=True), tree
-  )
-
-
 def per_device_batch_size(
   global_batch_size: int, devices: Devices = None
 ) -> int:
-  """The examples each device takes; refuses what does not divide.
+  """Returns the number of examples on each device.
 
   Raises:
-    ConfigurationError: a size that is not positive, processes with different
-      numbers of devices, or a size that does not divide; with both numbers.
+    ConfigurationError: the size is not positive or does not divide over the
+      devices, or processes have different numbers of devices.
   """
   job = _job_devices(devices)
   counts = [
@@ -201,11 +231,11 @@ def per_device_batch_size(
   ]
   if len(set(counts)) != 1:
     raise ConfigurationError(
-      f'Every process needs the same number of devices; they have {counts}.'
+      f'Every process must have the same number of devices. Got: {counts}.'
     )
   if global_batch_size < 1:
     raise ConfigurationError(
-      f'The global batch size must be positive, got {global_batch_size}.'
+      f'The global batch size must be at least 1. Got: {global_batch_size}.'
     )
   if global_batch_size % len(job):
     raise ConfigurationError(
@@ -217,37 +247,23 @@ def per_device_batch_size(
 
 
 def process_rows(global_batch_size: int, devices: Devices = None) -> slice:
-  """The rows of a global batch that this process feeds, as a slice."""
+  """Returns the rows of a global batch that belong to this process."""
   rows = per_device_batch_size(global_batch_size, devices)
   job = _job_devices(devices)
   local = [i for i, device in enumerate(job) if _is_local(device)]
   return slice(local[0] * rows, (local[-1] + 1) * rows)
 
 
-def replica_fingerprint(
-  state: ArrayTree, devices: Devices = None
-) -> tuple[Array, Array]:
-  """Sums the bits of every leaf on each device.
-
-  A replicated array is read from one device, so a replica that has come apart
-  (a flipped bit, a missing collective) shows nowhere else.
-
-  Returns:
-    The smallest and the largest sum over all devices of the job, two uint32
-    [leaves]. They are equal where the replicas are; one different bit makes
-    them differ.
-  """
-  _check_placed(state, _local_sharding(devices))
-  return _fingerprint_map(_job_devices(devices))(
-    state, _device_indices(devices)
-  )
-
-
 def assert_replicated(state: ArrayTree, devices: Devices = None) -> None:
-  """Raises RuntimeError, naming the leaves, if the replicas are not identical.
+  """Raises RuntimeError, naming the leaves, if the replicas differ.
 
-  Every process must call it at the same step; all come to the same verdict.
+  `carry` of a TrainState is not replicated and not checked. A collective of all
+  processes.
   """
+  if jax.device_count() == 1:
+    return
+  if isinstance(state, TrainState):
+    state = state._replace(carry=())
   lowest, highest = map(np.asarray, replica_fingerprint(state, devices))
   paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(state)]
   if differing := [
@@ -257,44 +273,36 @@ def assert_replicated(state: ArrayTree, devices: Devices = None) -> None:
   ]:
     raise RuntimeError(
       'The devices no longer hold the same state. These leaves differ: '
-      f'{", ".join(differing)}. Go back to the last checkpoint; if it comes '
-      'again at the same step, a collective is missing from the update, '
+      f'{", ".join(differing)}. Restart from the last checkpoint. If the error '
+      'returns at the same step, a collective is missing from the update; '
       'otherwise suspect a device.'
     )
 
 
-def _replicated_map(
-  fn: Callable[[Any, Any], Any], devices: Devices, donate: bool
-) -> Callable[[Any, Any], Any]:
-  """Runs fn(replicated, this device's share) -> replicated on all devices.
+def replica_fingerprint(
+  tree: ArrayTree, devices: Devices = None
+) -> tuple[Array, Array]:
+  """Sums the bits of every leaf on each device.
 
-  On one process the same thing without pmap is
-  `jit(shard_map(f, mesh=mesh, in_specs=(P(), P(AXIS)), out_specs=P(),
-  check_vma=False), donate_argnums=(0,))`, f first dropping the unit axis of its
-  share; on several, `_local_sharding`, `split_batch` and `place_state` would
-  make arrays over the devices of all processes. Nothing outside this file would
-  change.
+  Reading a replicated array reads one device, so it does not reveal a replica
+  that differs (a flipped bit, a missing collective).
+
+  Returns:
+    The smallest and the largest sum over all devices of the job, two uint32
+    [leaves]. They are equal if the replicas are, and differ for a flipped bit.
   """
-  return jax.pmap(
-    fn,
-    AXIS,
-    in_axes=(None, 0),
-    out_axes=None,
-    devices=_job_devices(devices),
-    donate_argnums=(0,) if donate else (),
-  )
+  (lowest, highest), _ = _fingerprint_map(_job_devices(devices))(tree, (), None)
+  return lowest, highest
 
 
-@functools.cache  # One compilation, however often the replicas are checked.
+@functools.cache  # Compiled once for all checks.
 def _fingerprint_map(devices: tuple[Any, ...]):
-  def fingerprint(state, share):
-    del share  # pmap insists on a mapped argument.
-    sums = jnp.stack(
-      [_bit_sum(leaf) for leaf in jax.tree.leaves(state)]
-    )  # [leaves]
-    return jax.lax.pmin(sums, AXIS), jax.lax.pmax(sums, AXIS)
+  def fingerprint(tree, carry, batch):
+    del batch
+    sums = jnp.stack([_bit_sum(leaf) for leaf in jax.tree.leaves(tree)])
+    return (jax.lax.pmin(sums, AXIS), jax.lax.pmax(sums, AXIS)), carry
 
-  return _replicated_map(fingerprint, devices, donate=False)
+  return _with_checks(fingerprint, devices, donate=False)
 
 
 def _bit_sum(leaf: Array) -> Array:
@@ -302,21 +310,59 @@ def _bit_sum(leaf: Array) -> Array:
     leaf = jax.random.key_data(leaf)
   if leaf.dtype == jnp.bool:
     leaf = leaf.astype(jnp.uint8)
-  # 64-bit numbers become two words each, narrow ones keep their few bits.
+  # 64-bit numbers become two words each.
   word = {1: jnp.uint8, 2: jnp.uint16}.get(leaf.dtype.itemsize, jnp.uint32)
   words = jax.lax.bitcast_convert_type(leaf, word)
   return words.astype(jnp.uint32).sum(dtype=jnp.uint32)
 
 
+def _with_checks(fn, devices: Devices, donate: bool):
+  """Maps fn(replicated, carry, batch) and checks the placement of arguments."""
+  # pmap needs a mapped argument even without a batch and a carry.
+  sharding = _local_sharding(devices, AXIS)
+  index = jax.device_put(np.arange(sharding.mesh.size), sharding)
+  mapped = _map_over_devices(
+    lambda replicated, carry, batch: fn(replicated, carry[0], batch[0]),
+    _job_devices(devices),
+    donate,
+  )
+
+  def call(replicated, carry, batch):
+    _check_replicated(replicated, _local_sharding(devices))
+    _check_rows('carry', carry, sharding.mesh.size, 'place_state(state)')
+    _check_rows('batch', batch, sharding.mesh.size, 'split_batch(batch)')
+    return mapped(replicated, (carry,), (batch, index))
+
+  return call
+
+
+def _map_over_devices(fn, devices: tuple[Any, ...], donate: bool):
+  """Maps fn(replicated, (carry,), (batch, index)) -> (replicated, carry).
+
+  test_parallel.py has the equivalent for one process with `jax.shard_map`.
+  """
+  return jax.pmap(
+    fn,
+    AXIS,
+    # Nested, because pmap (JAX 0.10 to 0.12) takes a flat tuple for one axis
+    # per leaf if the arguments have as many leaves.
+    in_axes=(None, (0,), (0, 0)),
+    out_axes=(None, 0),
+    devices=devices,
+    donate_argnums=(0, 1) if donate else (),
+  )
+
+
 def _job_devices(devices: Devices) -> tuple[Any, ...]:
-  """The devices of the job, those of one process side by side."""
+  """Returns the devices of the job, sorted by process."""
   chosen = jax.devices() if devices is None else devices
   return tuple(sorted(chosen, key=lambda device: device.process_index))
 
 
 def _local_sharding(devices: Devices, *axes: str) -> NamedSharding:
-  """Over this process's devices only: what pmap takes without a copy."""
+  """Returns a sharding over this process's devices that pmap does not copy."""
   local = [device for device in _job_devices(devices) if _is_local(device)]
+  # Another axis name than pmap's own would compile everything twice.
   return NamedSharding(Mesh(np.array(local), (AXIS,)), PartitionSpec(*axes))
 
 
@@ -324,29 +370,32 @@ def _is_local(device: Any) -> bool:
   return device.process_index == jax.process_index()
 
 
-def _device_indices(devices: Devices) -> Array:
-  """[local devices], for functions that take no batch: pmap wants one."""
-  sharding = _local_sharding(devices, AXIS)
-  return jax.device_put(np.arange(sharding.mesh.size), sharding)
+def _common_size(leaves: Sequence[Any]) -> int:
+  sizes = {np.shape(leaf)[:1] for leaf in leaves}
+  if len(sizes) != 1 or () in sizes:
+    raise ValueError(
+      'All arrays of a batch or carry must have the same leading axis, the '
+      f'examples. Got shapes: {[np.shape(leaf) for leaf in leaves]}.'
+    )
+  return sizes.pop()[0]
 
 
-def _check_placed(state: ArrayTree, placed: NamedSharding) -> None:
-  for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+def _check_replicated(tree: ArrayTree, placed: NamedSharding) -> None:
+  for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
     if getattr(leaf, 'sharding', None) != placed:
       raise ValueError(
         f'{jax.tree_util.keystr(path)} is not replicated over the '
-        f'{placed.mesh.size} local devices in use. Pass the state through '
-        'place_state(state) once before the first call.'
+        f'{placed.mesh.size} local devices. Call place_state(state) (or '
+        'replicate(tree)) once before the first update.'
       )
 
 
-def _check_split(batch: ArrayTree, shares: int) -> None:
-  for path, leaf in jax.tree_util.tree_leaves_with_path(batch):
-    if np.shape(leaf)[:1] != (shares,):
+def _check_rows(name: str, tree: ArrayTree, shards: int, remedy: str) -> None:
+  for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+    if np.shape(leaf)[:1] != (shards,):
       raise ValueError(
-        f'The batch array {jax.tree_util.keystr(path)} of shape '
-        f'{np.shape(leaf)} does not have {shares} shares, one a local device,'
-        ' on its first axis. Pass the batch through split_batch(batch).'
+        f'{name}{jax.tree_util.keystr(path)} has shape {np.shape(leaf)}; its '
+        f'first axis must be the {shards} local devices. Use {remedy}.'
       )
 
 

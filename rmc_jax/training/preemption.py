@@ -1,8 +1,8 @@
-"""Whether the run has been asked to stop: SIGTERM, SIGINT, a preempted host.
+"""Requests to stop: SIGTERM, SIGINT, or a preempted host.
 
-One process has handlers of its own. In a job of several, JAX's notifier catches
-SIGTERM and lets all processes agree on the call after which they stop; a
-handler of ours would take its place, so there is none.
+A single process installs signal handlers. In a job of several processes, JAX's
+own handler of SIGTERM makes all of them agree on the call after which to stop,
+so none is installed.
 """
 
 import signal
@@ -15,24 +15,23 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Preemption:
-  """A context in which a request to stop is noted instead of obeyed at once.
+  """A context in which the first signal is only recorded.
 
-  The first signal is noted; a second one acts as it would have without us.
+  A second signal has its usual effect. In a job of several processes, use one
+  instance for the whole program, because JAX counts the calls of `requested`.
   """
-
-  # Of all contexts of the process: JAX wants numbers that go on.
-  _calls = 0
 
   def __init__(self):
     self._received: int | None = None
     self._former = {}
+    self._calls = 0
 
   def __enter__(self) -> 'Preemption':
-    # Python lets only the main thread of the process set handlers.
+    # Python allows signal handlers in the main thread only.
     main = threading.current_thread() is threading.main_thread()
     if jax.process_count() == 1 and main:
       self._former = {
-        number: signal.signal(number, self._note) for number in _SIGNALS
+        number: signal.signal(number, self._record) for number in _SIGNALS
       }
     return self
 
@@ -40,15 +39,14 @@ class Preemption:
     self._restore_handlers()
 
   def requested(self) -> bool:
-    """Whether to stop now; every process must ask after each of its calls."""
+    """Returns whether to stop now; a collective of all processes."""
     if jax.process_count() > 1:
-      # Consecutive numbers: the sync point is one of them, and a counter that
-      # skips (several updates a call) would jump over it.
-      Preemption._calls += 1
-      return multihost_utils.reached_preemption_sync_point(Preemption._calls)
+      # Consecutive numbers, because JAX picks one of them to stop at.
+      self._calls += 1
+      return multihost_utils.reached_preemption_sync_point(self._calls)
     return self._received is not None
 
-  def _note(self, number, frame) -> None:
+  def _record(self, number, frame) -> None:
     del frame
     self._received = number
     self._restore_handlers()

@@ -1,30 +1,27 @@
-"""The progress of a run on the console: a bar on a terminal, else a few lines.
-
-What is printed, and when, depends on the clock; nothing that is computed does.
-"""
+"""Shows progress on the console: a bar on a terminal, otherwise lines."""
 
 from collections.abc import Mapping
 import time
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn
 from rich.progress import MofNCompleteColumn
 from rich.progress import Progress as Bar
 from rich.progress import TextColumn
 
-# What the line shows, in this order, of a run that reports it; else all.
+# The metrics to show, in this order; all metrics if a run has neither.
 _SHOWN = ('loss', 'accuracy')
 
 
 class Progress:
-  """Shows step, loss, accuracy, rate and time left; for the primary process.
+  """Shows step, metrics, rate and time left; for the primary process.
 
   Args:
-    step: where this start begins.
-    num_steps: where the run ends.
+    step: the first step of this start of the run.
+    num_steps: the last step of the run.
     console: None for standard output.
-    seconds_between_lines: where it is not a terminal (the log of a batch job),
-      one compact line at most this often.
+    seconds_between_lines: interval of lines if the console is no terminal.
   """
 
   def __init__(
@@ -40,7 +37,7 @@ class Progress:
     self._between = seconds_between_lines
     self._train = self._evaluation = ''
     self._last_line = time.monotonic()
-    # The rate counts from the end of the first call, which compiles.
+    # The rate excludes the first call, which compiles.
     self._origin: tuple[int, float] | None = None
     self._bar = None
     if self._console.is_terminal:
@@ -61,7 +58,7 @@ class Progress:
     train: Mapping[str, float] | None = None,
     evaluation: Mapping[str, float] | None = None,
   ) -> None:
-    """Tells that `step` is reached, with new metrics where there are any."""
+    """Shows `step`, with new metrics if there are any."""
     now = time.monotonic()
     if train is not None:
       self._train = _format('', train)
@@ -77,15 +74,15 @@ class Progress:
       now - self._last_line >= self._between or step >= self._num_steps
     ):
       self._last_line = now
-      say(f'step {step}/{self._num_steps}  {text}', self._console)
+      print_line(f'step {step}/{self._num_steps}  {text}', self._console)
 
   def close(self) -> None:
-    """Leaves the bar as it is; nothing to do without one."""
+    """Stops the bar, if there is one."""
     if self._bar is not None:
       self._bar.stop()
 
   def _pace(self, step: int, now: float) -> str:
-    """Rate and time left, '' before there is a rate."""
+    """Returns the rate and the time left; '' before there is a rate."""
     first_step, first_time = self._origin or (step, now)
     if step <= first_step or now <= first_time:
       return ''
@@ -96,12 +93,14 @@ class Progress:
     return f'{rate:.4g} updates/s  {hours}:{minutes:02}:{seconds:02} left'
 
 
-def say(line: str, console: Console | None = None) -> None:
-  """Prints a line as it is; the bar of that console stays below it."""
+def print_line(line: str, console: Console | None = None) -> None:
+  """Prints a line without markup, above the bar of that console."""
   console = Console() if console is None else console
   console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _format(prefix: str, metrics: Mapping[str, float]) -> str:
   shown = [name for name in _SHOWN if name in metrics] or metrics
-  return '  '.join(f'{prefix}{name} {metrics[name]:.4g}' for name in shown)
+  return '  '.join(
+    f'{prefix}{name} {np.mean(metrics[name]):.4g}' for name in shown
+  )

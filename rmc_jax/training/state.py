@@ -1,4 +1,4 @@
-"""The training state: everything a run needs to go on, in one tree."""
+"""The training state."""
 
 from typing import NamedTuple
 
@@ -11,16 +11,23 @@ from rmc_jax.types import ArrayTree
 
 
 class TrainState(NamedTuple):
-  """One tree without a replica axis: every device holds the same copy.
+  """Everything that a run needs to resume, without a replica axis.
 
-  params: the weights, as `init` of the Haiku transform returned them.
-  network_state: Haiku state (moving averages and the like); {} where none.
-  opt_state: the optimiser's state, with the counts of its schedules.
-  step: [] int32, updates made so far, those left out for being non-finite
-    included. Since data and randomness are functions of (key, step), it is also
-    the position in the data.
-  key: the base key. Never split and never advanced: each consumer folds in the
-    step and then the index of the device.
+  All fields but `carry` are replicated: every device holds the same copy.
+
+  Attributes:
+    params: the parameters, as `init` of the Haiku transform returned them.
+    network_state: Haiku state (moving averages, a curriculum); {} if none.
+    opt_state: the optimiser's state, including the counts of its schedules.
+    step: [] int32, the number of updates so far, including non-finite ones.
+      Data and randomness are functions of (key, step).
+    key: the base key. It is never split or advanced: consumers fold in the step
+      and then an index.
+    carry: state of the examples of the batch that passes from one update to the
+      next, such as the recurrent state in truncated back-propagation or the
+      states of environments; () if none. Its leaves are [B, ...] on the host
+      and in checkpoints, B the global batch size, and [local devices,
+      B / devices, ...] on the devices, each device holding its own rows.
   """
 
   params: ArrayTree
@@ -28,6 +35,7 @@ class TrainState(NamedTuple):
   opt_state: ArrayTree
   step: Array
   key: Array
+  carry: ArrayTree = ()
 
 
 def create_state(
@@ -35,23 +43,25 @@ def create_state(
   network_state: ArrayTree,
   optimizer: optax.GradientTransformation,
   key: Array,
+  carry: ArrayTree = (),
 ) -> TrainState:
-  """The state before the first update; `parallel.place_state` comes next.
+  """Returns the state before the first update.
 
   Args:
-    params: the weights.
+    params: the parameters.
     network_state: Haiku state, {} for a network made by `hk.transform`.
-    optimizer: whose `init` makes the optimiser's state.
-    key: the base key of the run, typed (`jax.random.key`) or a uint32 [2] of
-      the old kind (`jax.random.PRNGKey`). The state keeps it as it is.
+    optimizer: its `init` makes the optimiser's state.
+    key: the base key of the run, typed (`jax.random.key`) or a uint32 [2]
+      (`jax.random.PRNGKey`).
+    carry: leaves [B, ...], see `TrainState`.
 
   Raises:
-    ValueError: `key` is not one key.
+    ValueError: `key` is not a single key.
   """
   if not _is_one_key(key):
     raise ValueError(
-      f'The base key must be one key, made by jax.random.key(seed) or '
-      f'jax.random.PRNGKey(seed); got {key!r}.'
+      f'key must be a single key from jax.random.key(seed) or '
+      f'jax.random.PRNGKey(seed). Got: {key!r}.'
     )
   return TrainState(
     params=params,
@@ -59,22 +69,22 @@ def create_state(
     opt_state=optimizer.init(params),
     step=jnp.zeros((), jnp.int32),
     key=key,
+    carry=carry,
   )
 
 
 def dealias(tree: ArrayTree) -> ArrayTree:
   """Copies every leaf into a buffer of its own.
 
-  An average of the weights that starts as the weights, or a tied embedding, is
-  one buffer in two leaves. Donating such a tree is an error on some versions of
-  JAX and kills the process on others, and donating a buffer that the caller
-  still holds deletes it under the caller's feet.
+  Two leaves may share a buffer, such as a tied embedding. Donating such a tree
+  raises an error or crashes, depending on the version of JAX, and donating a
+  buffer that the caller still holds deletes the caller's array.
   """
   return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), tree)
 
 
 def count_parameters(params: ArrayTree) -> int:
-  """The number of scalars in the tree; needs shapes only."""
+  """Returns the number of scalars in the tree; needs shapes only."""
   return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 

@@ -1,14 +1,15 @@
-"""One update: gradients of a summed loss, added over devices, then applied.
+"""One update: gradients are summed over devices and applied.
 
-With l_d the summed loss and w_d the weight on device d, and g the gradient,
+With l_d the summed loss and w_d the weight on device d, the optimiser sees
 
-  g = (sum_d grad l_d) / (sum_d w_d)
+  g = (sum_d grad l_d) / (sum_d w_d)    reduction='mean'
+  g =  sum_d grad l_d                   reduction='sum'
 
-which is the gradient of the mean over the global batch however unequal the w_d
-are; the optimiser sees this g, the same on every device.
+on every device. The mean is over the global batch, even if the w_d differ.
 """
 
 from collections.abc import Callable
+from typing import Any
 from typing import NamedTuple
 
 import jax
@@ -23,27 +24,35 @@ from rmc_jax.types import Array
 from rmc_jax.types import ArrayTree
 
 RESERVED_METRICS = ('loss', 'gradient_norm', 'nonfinite')
+REDUCTIONS = ('mean', 'sum')
 
 
 class LossAux(NamedTuple):
-  """What a loss function returns beside the summed loss.
+  """The second result of a loss function.
 
-  weight: [] what the loss was summed over: examples, tokens.
-  metrics: name -> (sum, count), summed over the same share of the batch.
-  network_state: the Haiku state after the forward pass.
+  Attributes:
+    weight: [] the number of examples or tokens in the summed loss.
+    metrics: name -> (sum, count) over the same rows.
+    network_state: Haiku state after the forward pass.
+    carry: the rows of the carry after the forward pass, see `TrainState`.
   """
 
   weight: Array
   metrics: SumsAndCounts
   network_state: ArrayTree
+  carry: ArrayTree = ()
 
 
-# (params, network_state, key, batch) -> (summed loss, LossAux)
+# (params, network_state, carry, key, batch) -> (summed loss, LossAux)
 LossFn = Callable[
-  [ArrayTree, ArrayTree, Array, ArrayTree], tuple[Array, LossAux]
+  [ArrayTree, ArrayTree, ArrayTree, Array, ArrayTree], tuple[Array, LossAux]
 ]
-# (key, network_state) -> one example, no batch axis
-SampleFn = Callable[[Array, ArrayTree], ArrayTree]
+# (params, network_state, carry, key, index) -> (batch, carry)
+MakeBatch = Callable[
+  [ArrayTree, ArrayTree, ArrayTree, Array, Array], tuple[ArrayTree, ArrayTree]
+]
+# (network_state, metrics) -> network_state
+AfterUpdate = Callable[[ArrayTree, SumsAndCounts], ArrayTree]
 
 
 def make_update(
@@ -51,198 +60,250 @@ def make_update(
   optimizer: optax.GradientTransformation,
   *,
   global_batch_size: int,
-  sample: SampleFn | None = None,
-  data_key: Array | None = None,
+  make_batch: MakeBatch | None = None,
+  reduction: str = 'mean',
+  after_update: AfterUpdate | None = None,
   updates_per_call: int = 1,
-  carry: bool = False,
   devices: parallel.Devices = None,
 ) -> Callable[..., tuple[TrainState, SumsAndCounts]]:
-  """Makes the function the training loop calls.
+  """Makes the function that the training loop calls.
+
+  With `key = fold_in(state.key, state.step)` and B the global batch size,
+  example i of the update may use `fold_in(key, i)`, i < B. The loss on device d
+  gets `fold_in(key, B + d)`, or `fold_in(key, d)` without `make_batch`.
 
   Args:
-    loss_fn: see the types above. Its key is the base key with the step and then
-      the device's index in the job folded in, for dropout and the like.
-    optimizer: applied to g, clipping included if it clips.
-    global_batch_size: examples in one update, over all devices of the job.
-    sample: makes one example on the device, for tasks that need no files; sees
-      the network state, where a curriculum keeps its level.
-      Example i of update s has the key
-      `fold_in(fold_in(data_key, s), i)`, i counting through the global batch:
-      the same examples come out on 1, 2 or 4 devices. None: batches come from
-      the host, [devices, B / devices, ...] as `parallel.split_batch` makes
-      them.
-    data_key: the key of the data, with `sample` only. Must not be the base key
-      of the state: dropout would share its keys with the examples.
-    updates_per_call: updates made inside one call, with `sample` only. Spares
-      the dispatch of small models.
-    carry: whether the network state belongs to the examples, as the state of a
-      core that is carried from one update to the next does: its arrays are
-      [global_batch_size, ...], and `loss_fn` sees and returns the rows of its
-      share. Otherwise it is one for all, and what the devices make of it is
-      averaged.
+    loss_fn: see `LossFn`. Gets this device's rows of carry and batch, over
+      which it sums the loss. The key is for dropout and the like.
+    optimizer: applied to g, including any clipping.
+    global_batch_size: B, examples in one update over all devices of the job.
+    make_batch: makes the batch on the device, see `MakeBatch`: a rollout of
+      environments, or `per_example(sample)`. `index` [B / devices] holds the
+      global indices of this device's examples. None: batches come from the
+      host, through `parallel.split_batch`.
+    reduction: 'mean' or 'sum', see the top of the file.
+    after_update: changes the network state after the sum over devices, see
+      `AfterUpdate`; a curriculum, for example. `metrics` are those of one
+      update over the global batch.
+    updates_per_call: number of updates in one call, to save dispatch time; more
+      than one needs `make_batch`.
     devices: devices of the job to use, None for all.
 
   Returns:
     `update(state, batch=None) -> (state, metrics)`.
 
-    state is donated. Its step advances by `updates_per_call`, always. An update
-    whose loss, weight, gradient or change of the params is not finite is not
-    applied: params, network_state and opt_state stay as they were, bit for bit.
+    `state` is donated. Its step advances by `updates_per_call`, always. An
+    update whose loss, weight, gradient or parameter change is not finite is not
+    applied: params, network_state and opt_state keep their bits. `carry`
+    advances even then, except for rows that are not finite.
 
-    metrics maps names to (sum, count), replicated 0-d arrays over the global
+    `metrics` maps names to (sum, count), replicated [] arrays over the global
     batch and all updates of the call: those of `loss_fn`, and 'loss' (loss,
     weight), 'gradient_norm' (global norm of g before any clipping, updates) and
     'nonfinite' (updates not applied, updates).
 
   Raises:
-    ValueError: a global batch that does not divide over the devices, or
-      arguments that do not go together.
+    ConfigurationError: the global batch does not divide over the devices, or
+      updates_per_call is below 1.
+    ValueError: an unknown reduction, or updates_per_call without make_batch.
   """
   if updates_per_call < 1:
     raise ConfigurationError(
-      f'updates_per_call must be at least 1, got {updates_per_call}.'
+      f'updates_per_call must be at least 1. Got: {updates_per_call}.'
     )
-  per_device = parallel.per_device_batch_size(global_batch_size, devices)
-  step = make_step(loss_fn, optimizer, per_device if carry else None)
-  if sample is None:
-    if data_key is not None or updates_per_call != 1:
-      raise ValueError(
-        'data_key and updates_per_call are for data made on the device; '
-        f'without sample, got data_key={data_key} and '
-        f'updates_per_call={updates_per_call}.'
-      )
-
-    def update_from_host(state, batch):
-      if batch is None:
-        raise ValueError('This update needs a batch from the host; got None.')
-      _check_share(batch, per_device)
-      return step(state, batch)
-
-    return parallel.parallel_update(update_from_host, devices)
-
-  if data_key is None:
-    raise ValueError('sample needs a data_key, got None.')
-
-  def update_with_sample(state, batch):
-    if batch is not None:
-      raise ValueError('This update makes its own batch with sample; got one.')
-
-    def body(state, _):
-      batch = _sample_share(sample, data_key, state, per_device)
-      return step(state, batch)
-
-    state, metrics = jax.lax.scan(body, state, length=updates_per_call)
-    return state, jax.tree.map(lambda values: values.sum(0), metrics)
-
-  return parallel.parallel_update(update_with_sample, devices)
+  if make_batch is None and updates_per_call != 1:
+    raise ValueError(
+      'updates_per_call must be 1 where batches come from the host (without '
+      f'make_batch). Got: {updates_per_call}.'
+    )
+  rows = parallel.per_device_batch_size(global_batch_size, devices)
+  step = make_step(
+    loss_fn,
+    optimizer,
+    batch_size=rows,
+    make_batch=make_batch,
+    reduction=reduction,
+    after_update=after_update,
+    axis_name=parallel.AXIS,
+  )
+  return parallel.parallel_update(repeat(step, updates_per_call), devices)
 
 
 def make_step(
   loss_fn: LossFn,
   optimizer: optax.GradientTransformation,
-  carried_rows: int | None = None,
-) -> Callable[[TrainState, ArrayTree], tuple[TrainState, SumsAndCounts]]:
-  """(state, this device's share) -> (state, metrics), for inside a mapping.
+  *,
+  batch_size: int,
+  make_batch: MakeBatch | None = None,
+  reduction: str = 'mean',
+  after_update: AfterUpdate | None = None,
+  axis_name: str | None = None,
+) -> Callable[..., tuple[TrainState, SumsAndCounts]]:
+  """Makes (state, batch) -> (state, metrics), one update on one device.
 
-  Knows nothing of the mapping but the name of its axis, `parallel.AXIS`. Of a
-  network state that is carried, each device has `carried_rows`.
+  The arguments are those of `make_update`, except:
+
+  Args:
+    batch_size: number of rows of carry and batch on each device.
+    axis_name: the mapped axis of the devices. None: this is the only device,
+      and the function may be vmapped.
   """
+  if reduction not in REDUCTIONS:
+    raise ValueError(
+      f'reduction must be one of {", ".join(REDUCTIONS)}. Got: {reduction!r}.'
+    )
   gradient_fn = jax.value_and_grad(loss_fn, has_aux=True)
 
-  def step(state, batch):
+  def step(state, batch=None):
+    device, devices = _place(axis_name)
+    _check_rows('carry', state.carry, batch_size)
     key = jax.random.fold_in(state.key, state.step)
-    key = jax.random.fold_in(key, jax.lax.axis_index(parallel.AXIS))
-    network_state = state.network_state
-    if carried_rows is not None:
-      _check_carried(network_state, carried_rows)
-      network_state = parallel.own_rows(network_state, carried_rows)
+    carry, loss_index = state.carry, device
+    if make_batch is not None:
+      if batch is not None:
+        raise ValueError('batch must be None: make_batch makes it.')
+      index = device * batch_size + jnp.arange(batch_size)
+      batch, carry = make_batch(
+        state.params, state.network_state, carry, key, index
+      )
+      loss_index += devices * batch_size
+    elif batch is None:
+      raise ValueError('This update needs a batch from the host. Got: None.')
+    _check_rows('batch', batch, batch_size)
     (loss, aux), gradients = gradient_fn(
-      state.params, network_state, key, batch
+      state.params,
+      state.network_state,
+      carry,
+      jax.random.fold_in(key, loss_index),
+      batch,
     )
     _check_metric_names(aux.metrics)
     loss, weight, gradients, metrics = parallel.psum(
-      (loss, aux.weight, gradients, dict(aux.metrics))
+      (loss, aux.weight, gradients, dict(aux.metrics)), axis_name
     )
-    gradients = jax.tree.map(lambda g: g / weight, gradients)
+    if reduction == 'mean':
+      gradients = jax.tree.map(lambda g: g / weight, gradients)
     gradient_norm = optax.tree.norm(gradients)
     updates, opt_state = optimizer.update(
       gradients, state.opt_state, state.params
     )
     # The optimiser may make 0 / 0 of a finite gradient.
     finite = _all_finite((loss / weight, gradient_norm, updates))
-    applied = state._replace(
-      params=optax.apply_updates(state.params, updates),
-      network_state=(
-        _average(aux.network_state)
-        if carried_rows is None
-        else parallel.all_rows(aux.network_state)
-      ),
-      opt_state=opt_state,
-    )
-    next_state = jax.tree.map(
-      lambda new, old: jax.lax.select(finite, new, old), applied, state
-    )._replace(step=state.step + 1)
     one = jnp.ones((), jnp.int32)
-    return next_state, metrics | {
+    metrics |= {
       'loss': (loss, weight),
       'gradient_norm': (gradient_norm, one),
       'nonfinite': (one - finite, one),
     }
+    network_state = _average(aux.network_state, axis_name)
+    if after_update is not None:
+      network_state = after_update(network_state, metrics)
+    applied = state._replace(
+      params=optax.apply_updates(state.params, updates),
+      network_state=network_state,
+      opt_state=opt_state,
+      carry=(),
+    )
+    next_state = jax.tree.map(
+      lambda new, old: jax.lax.select(finite, new, old),
+      applied,
+      state._replace(carry=()),
+    )
+    return next_state._replace(
+      step=state.step + 1, carry=_advance(finite, carry, aux.carry)
+    ), metrics
 
   return step
 
 
-def _sample_share(sample, data_key, state, per_device) -> ArrayTree:
-  """This device's examples of the global batch, leaves [per_device, ...]."""
-  first = jax.lax.axis_index(parallel.AXIS) * per_device
-  keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(
-    jax.random.fold_in(data_key, state.step), first + jnp.arange(per_device)
-  )
-  return jax.vmap(sample, in_axes=(0, None))(keys, state.network_state)
+def repeat(step: Callable, updates_per_call: int) -> Callable:
+  """Returns (state, batch) -> (state, summed metrics) of several updates."""
+  if updates_per_call == 1:
+    return step
+
+  def steps(state, batch=None):
+    state, metrics = jax.lax.scan(
+      lambda state, _: step(state, batch), state, length=updates_per_call
+    )
+    return state, jax.tree.map(lambda values: values.sum(0), metrics)
+
+  return steps
+
+
+def per_example(sample: Callable[[Array, ArrayTree], ArrayTree]) -> MakeBatch:
+  """Adapts a function that makes one example to `make_batch`.
+
+  Args:
+    sample: (key, network_state) -> one example, without a batch axis. Example i
+      gets `fold_in(key, i)`: the same examples on any number of devices.
+  """
+
+  def make_batch(params, network_state, carry, key, index):
+    del params
+    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
+    return jax.vmap(sample, in_axes=(0, None))(keys, network_state), carry
+
+  return make_batch
+
+
+def _place(axis_name: str | None) -> tuple[Any, int]:
+  """Returns the index of this device and the number of devices."""
+  if axis_name is None:
+    return 0, 1
+  return jax.lax.axis_index(axis_name), jax.lax.axis_size(axis_name)
 
 
 def _all_finite(tree: ArrayTree) -> Array:
-  """[] bool."""
+  """Returns a [] bool."""
   leaves = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]
   return jnp.stack(leaves).all()
 
 
-def _average(network_state: ArrayTree) -> ArrayTree:
-  """Averages what the devices saw; whole numbers count alike on all of them."""
+def _average(network_state: ArrayTree, axis_name: str | None) -> ArrayTree:
+  """Averages over devices; integers are equal on all of them."""
+  if axis_name is None:
+    return network_state
   return jax.tree.map(
     lambda leaf: (
-      jax.lax.pmean(leaf, parallel.AXIS)
+      jax.lax.pmean(leaf, axis_name)
       if jnp.issubdtype(leaf.dtype, jnp.inexact)
-      else jax.lax.pmax(leaf, parallel.AXIS)
+      else jax.lax.pmax(leaf, axis_name)
     ),
     network_state,
+  )
+
+
+def _advance(finite: Array, old: ArrayTree, new: ArrayTree) -> ArrayTree:
+  """Returns the new carry, with the old rows where new ones are not finite.
+
+  A NaN in a recurrent state would make every later update non-finite.
+  """
+  finite_rows = [
+    jnp.isfinite(leaf).reshape(len(leaf), -1).all(-1)  # [rows]
+    for leaf in jax.tree.leaves(new)
+    if jnp.issubdtype(leaf.dtype, jnp.inexact)
+  ]
+  if not finite_rows:
+    return new
+  good = finite | jnp.stack(finite_rows).all(0)  # [rows]
+  return jax.tree.map(
+    lambda n, o: jnp.where(good.reshape(-1, *[1] * (n.ndim - 1)), n, o),
+    new,
+    old,
   )
 
 
 def _check_metric_names(metrics: SumsAndCounts) -> None:
   if taken := sorted(set(RESERVED_METRICS) & metrics.keys()):
     raise ValueError(
-      f'The update itself reports {taken}; the metrics of loss_fn need other '
-      'names.'
+      f'The update itself reports {taken}; rename these metrics of loss_fn.'
     )
 
 
-def _check_carried(network_state: ArrayTree, rows: int) -> None:
-  size = rows * jax.lax.axis_size(parallel.AXIS)
-  for path, leaf in jax.tree_util.tree_leaves_with_path(network_state):
-    if leaf.shape[:1] != (size,):
+def _check_rows(name: str, tree: ArrayTree, rows: int) -> None:
+  for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+    if leaf.shape[:1] != (rows,):
       raise ValueError(
-        f'A network state that is carried has {size} rows, one for each '
-        f'example of the global batch; {jax.tree_util.keystr(path)} has the '
-        f'shape {leaf.shape}.'
-      )
-
-
-def _check_share(batch: ArrayTree, per_device: int) -> None:
-  for path, leaf in jax.tree_util.tree_leaves_with_path(batch):
-    if leaf.shape[:1] != (per_device,):
-      raise ValueError(
-        f'The batch array {jax.tree_util.keystr(path)} brings '
-        f'{leaf.shape[0] if leaf.ndim else "no"} examples to each device; '
-        f'the global batch size asks for {per_device}.'
+        f'{name}{jax.tree_util.keystr(path)} has shape {leaf.shape}; each '
+        f'device needs {rows} rows, the global batch size / devices.'
       )

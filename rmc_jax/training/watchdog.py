@@ -1,43 +1,39 @@
-"""Ends a process that no longer gets anywhere, with all its stacks in the log.
+"""Ends a process that makes no progress, with all its stacks in the log.
 
-A peer that is alive but stuck is noticed by nobody: the others wait for it in a
-collective, and the heartbeats of all of them go on. So each process counts for
-itself. The clock is `faulthandler`'s, a thread in C that needs nothing of
-Python's, not even its lock, when it strikes.
+JAX's heartbeats do not detect a process that is alive but stuck, for which the
+others wait in a collective. The timer is that of `faulthandler`, a C thread
+that does not need Python's interpreter lock.
 """
 
-from collections.abc import Iterator
-import contextlib
 import faulthandler
 import sys
 
-_seconds: float | None = None
 
+class Watchdog:
+  """A context that ends the process if a heartbeat is overdue.
 
-@contextlib.contextmanager
-def watch(seconds: float | None) -> Iterator[None]:
-  """Within it, a pause of more than `seconds` between beats ends the process.
-
-  With exit code 1, which launchers count as a crash, and the stacks of all
-  threads on standard error. There is one watchdog in a process.
+  The exit code is 1, a crash, and standard error gets the stacks of all
+  threads. A process has one watchdog at a time.
 
   Args:
-    seconds: longer than anything that comes between two beats: compiling the
-      update, an evaluation, the updates of a call. None: no watchdog.
+    seconds: longer than anything between two heartbeats: compiling the update,
+      one call of the update, a checkpoint. None or 0 disables the watchdog.
   """
-  global _seconds
-  _seconds = seconds
-  beat()
-  try:
-    yield
-  finally:
-    _seconds = None
-    faulthandler.cancel_dump_traceback_later()
 
+  def __init__(self, seconds: float | None = None):
+    self._seconds = seconds
 
-def beat() -> None:
-  """Tells that something was done; nothing without `watch`."""
-  if _seconds is not None:
-    faulthandler.dump_traceback_later(
-      _seconds, exit=True, file=sys.__stderr__ or sys.stderr
-    )
+  def __enter__(self) -> 'Watchdog':
+    self.heartbeat()
+    return self
+
+  def __exit__(self, *exception) -> None:
+    if self._seconds:
+      faulthandler.cancel_dump_traceback_later()
+
+  def heartbeat(self) -> None:
+    """Restarts the timer."""
+    if self._seconds:
+      faulthandler.dump_traceback_later(
+        self._seconds, exit=True, file=sys.__stderr__ or sys.stderr
+      )

@@ -9,7 +9,7 @@ from rmc_jax.analysis import attention
 
 @pytest.fixture
 def saved(monkeypatch):
-  """Every figure that is saved."""
+  """A list of the figures that are saved."""
   figures = []
   original = matplotlib.figure.Figure.savefig
 
@@ -21,7 +21,7 @@ def saved(monkeypatch):
   return figures
 
 
-def test_one_matrix_a_step_with_the_input_set_off(tmp_path, saved):
+def test_draws_a_matrix_per_step_with_a_gap_before_the_input(tmp_path, saved):
   sequences, steps, heads, slots, inputs = 2, 3, 5, 4, 1
   rng = np.random.default_rng(0)
   weights = rng.dirichlet(
@@ -53,13 +53,13 @@ def test_one_matrix_a_step_with_the_input_set_off(tmp_path, saved):
       np.testing.assert_array_equal(image[:, slots + 1 :], expected[:, slots:])
 
 
-def test_a_reading_has_a_column_for_each_word(tmp_path, saved):
+def test_attention_trace_has_a_column_per_word(tmp_path, saved):
   steps, heads, slots, units = 3, 5, 2, 4
   rng = np.random.default_rng(0)
   weights = rng.dirichlet(np.ones(slots + 1), size=(steps, heads, slots))
   gates = {name: rng.uniform(size=(steps, slots, units)) for name in 'ab'}
-  path = tmp_path / 'figures' / 'reading.png'
-  attention.draw_reading(path, ['x', 'y', 'z'], weights, gates)
+  path = tmp_path / 'figures' / 'trace.png'
+  attention.draw_attention_trace(path, ['x', 'y', 'z'], weights, gates)
   assert path.read_bytes().startswith(b'\x89PNG')
   above, below = saved[0].axes[:2]
   image = np.asarray(above.images[0].get_array())

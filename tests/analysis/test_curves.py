@@ -15,7 +15,7 @@ RECORDS = [
 
 @pytest.fixture
 def drawn(monkeypatch):
-  """The axes of every figure that is saved."""
+  """A list of the axes of the figures that are saved."""
   saved = []
   original = matplotlib.figure.Figure.savefig
 
@@ -27,7 +27,7 @@ def drawn(monkeypatch):
   return saved
 
 
-def test_draws_what_the_records_say(tmp_path, drawn):
+def test_draws_the_records(tmp_path, drawn):
   path = tmp_path / 'figures' / 'curve.png'
   curves.draw_curves(
     path,
@@ -52,7 +52,7 @@ def test_draws_what_the_records_say(tmp_path, drawn):
   ]
 
 
-def test_panels_have_each_its_own_runs(tmp_path, drawn):
+def test_draws_a_panel_per_title(tmp_path, drawn):
   path = tmp_path / 'panels.png'
   curves.draw_panels(
     path,
@@ -69,7 +69,7 @@ def test_panels_have_each_its_own_runs(tmp_path, drawn):
   np.testing.assert_array_equal(two.get_lines()[1].get_xydata(), [[20, 0.4]])
 
 
-def test_lines_are_in_the_order_of_their_numbers(tmp_path, drawn):
+def test_lines_are_sorted_by_number(tmp_path, drawn):
   path = tmp_path / 'figures' / 'lines.png'
   curves.draw_lines(
     path,

@@ -1,6 +1,5 @@
-"""Tests `experiments.command_line` and `experiments.configuration` under it."""
+"""Tests experiments/command_line.py."""
 
-import dataclasses
 import json
 import os
 import pathlib
@@ -19,64 +18,14 @@ from experiments import command_line
 from rmc_jax.errors import ConfigurationError
 from rmc_jax.errors import Diverged
 from rmc_jax.errors import Preempted
+from tests.experiments.toy_program import Config
+from tests.experiments.toy_program import Core
+from tests.experiments.toy_program import PRESETS
+from tests.experiments.toy_program import start
 from tests.training import jobs
 from tests.training import toy_regression as toy
 
 ROOT = pathlib.Path(__file__).parents[2]
-
-
-@dataclasses.dataclass
-class Core:
-  mem_slots: int = 4
-  gate_style: str = 'unit'
-  key_size: int | None = None
-  sizes: tuple[int, ...] = (3, 5)
-
-  def validate(self):
-    if self.mem_slots < 1:
-      raise ValueError(f'mem_slots must be positive, got {self.mem_slots}.')
-
-
-@dataclasses.dataclass
-class Config:
-  learning_rate: float = 1e-3
-  num_steps: int = 100
-  clip: bool = True
-  core: Core = dataclasses.field(default_factory=Core)
-
-
-PRESETS = {
-  'quick': {},
-  'paper': {'learning_rate': 1, 'core': {'mem_slots': 8, 'key_size': 2}},
-}
-
-
-def start(*arguments, train=None, presets=None):
-  """Runs `main`; returns its exit code and what `train` was called with."""
-  calls = []
-
-  def recording(config, workdir):
-    calls.append((config, workdir))
-    if train is not None:
-      train()
-
-  # Definitions of flags are undone, too.
-  with flagsaver.flagsaver(), pytest.raises(SystemExit) as end:
-    command_line.main(
-      recording,
-      Config,
-      presets or PRESETS,
-      experiment='toy',
-      preset='quick',
-      argv=['train.py', *arguments],
-    )
-  return end.value.code or 0, calls
-
-
-def start_and_save(*arguments):
-  """As `start`, and leaves what a run that has computed something leaves."""
-  _, [(_, workdir)] = start(*arguments)
-  (workdir / 'checkpoints' / '10').mkdir(parents=True)
 
 
 @pytest.fixture(autouse=True)
@@ -101,20 +50,20 @@ def test_default_preset_and_workdir(tmp_path):
     ['--config.core.mem_slots', '16', '--preset', 'paper'],
   ],
 )
-def test_overrides_go_on_top_of_the_preset_in_any_order(arguments):
+def test_overrides_apply_on_top_of_the_preset_in_any_order(arguments):
   _, [(config, workdir)] = start(*arguments)
   assert config == Config(learning_rate=1, core=Core(mem_slots=16, key_size=2))
   assert workdir == pathlib.Path('runs/toy-paper')
 
 
-def test_a_flag_file_may_hold_the_preset(tmp_path):
+def test_flagfile_may_hold_the_preset(tmp_path):
   (tmp_path / 'flags').write_text('--preset=paper\n--config.num_steps=7\n')
   _, [(config, _)] = start('--flagfile=flags')
   assert config.core.mem_slots == 8
   assert config.num_steps == 7
 
 
-def test_types_of_fields():
+def test_flags_parse_every_type_of_field():
   _, [(config, _)] = start(
     '--config.learning_rate=2',
     '--noconfig.clip',
@@ -154,21 +103,24 @@ def test_starts_do_not_share_their_configuration():
     ),
     (
       '--config.core.mem_slots=many',
-      "--config.core.mem_slots takes int, such as 4; got 'many'.",
+      "--config.core.mem_slots must be int, such as 4. Got: 'many'.",
     ),
     (
       '--config.core.key_size=1.5',
-      "--config.core.key_size takes int; got '1.5'.",
+      "--config.core.key_size must be int. Got: '1.5'.",
     ),
     (
       '--config.core.mem_slots=0',
-      'mem_slots must be positive, got 0.',
+      'mem_slots must be at least 1. Got: 0.',
     ),
     (
       '--wrokdir=x',
       "Unknown command line flag 'wrokdir'. Did you mean: workdir ?",
     ),
-    ('quick', "Every argument is a flag, as in --workdir=x; got 'quick'."),
+    (
+      'quick',
+      "All arguments must be flags, such as --workdir=x. Got: 'quick'.",
+    ),
     (
       '--num_processes=2',
       'A job of several processes needs --coordinator_address, '
@@ -176,7 +128,7 @@ def test_starts_do_not_share_their_configuration():
     ),
   ],
 )
-def test_what_makes_no_sense_is_refused_in_a_sentence(
+def test_invalid_argument_exits_with_a_message(
   tmp_path, capsys, argument, sentence
 ):
   code, calls = start(argument)
@@ -196,20 +148,20 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(
     ),
     (
       {'core': {'mem_slots': 8.0}},
-      "Preset 'quick' sets core.mem_slots to 8.0; it takes int.",
+      "Preset 'quick' sets core.mem_slots to 8.0; it must be int.",
     ),
-    ({'clip': 1}, "Preset 'quick' sets clip to 1; it takes bool."),
-    ({'core': 3}, "Preset 'quick' sets core to 3; it takes Core."),
+    ({'clip': 1}, "Preset 'quick' sets clip to 1; it must be bool."),
+    ({'core': 3}, "Preset 'quick' sets core to 3; it must be Core."),
   ],
 )
-def test_a_preset_that_makes_no_sense_is_refused(capsys, preset, sentence):
+def test_invalid_preset_exits_with_a_message(capsys, preset, sentence):
   code, calls = start(presets={'quick': preset})
   assert code == 77
   assert calls == []
   assert capsys.readouterr().err == f'toy: {sentence}\n'
 
 
-def test_print_config_prints_json_and_does_nothing(tmp_path, capsys):
+def test_print_config_prints_json_and_exits(tmp_path, capsys):
   code, calls = start('--preset=paper', '--print_config', '--noconfig.clip')
   assert code == 0
   assert calls == []
@@ -231,75 +183,6 @@ def test_print_config_prints_json_and_does_nothing(tmp_path, capsys):
   assert list(tmp_path.iterdir()) == []
 
 
-def test_configuration_is_saved_before_training(tmp_path):
-  def look():
-    saved = json.loads((tmp_path / 'mine' / 'config.json').read_text())
-    assert saved['config']['num_steps'] == 7
-
-  assert start('--workdir=mine', '--config.num_steps=7', train=look)[0] == 0
-
-
-def test_a_longer_run_may_be_resumed(tmp_path):
-  start_and_save('--workdir=mine')
-  code, calls = start('--workdir=mine', '--config.num_steps=200')
-  assert code == 0
-  assert len(calls) == 1
-  saved = json.loads((tmp_path / 'mine' / 'config.json').read_text())
-  assert saved['config']['num_steps'] == 200
-
-
-def test_another_configuration_is_refused_with_the_difference(tmp_path, capsys):
-  start_and_save('--workdir=mine')
-  before = (tmp_path / 'mine' / 'config.json').read_text()
-  code, calls = start(
-    '--workdir=mine',
-    '--config.core.sizes=3,7',
-    '--config.num_steps=200',
-    '--config.learning_rate=0.5',
-  )
-  assert code == 77
-  assert calls == []
-  assert capsys.readouterr().err.splitlines()[1:] == [
-    '  config.core.sizes: [3, 5] there, [3, 7] now',
-    '  config.learning_rate: 0.001 there, 0.5 now',
-  ]
-  assert (tmp_path / 'mine' / 'config.json').read_text() == before
-
-
-@pytest.mark.parametrize(
-  'content', ['{"config": {', '[]', '{}', '{"config": 3}']
-)
-def test_an_unreadable_saved_configuration_is_refused(
-  tmp_path, capsys, content
-):
-  start_and_save('--workdir=mine')
-  (tmp_path / 'mine' / 'config.json').write_text(content)
-  assert start('--workdir=mine') == (77, [])
-  assert 'mine/config.json cannot be read' in capsys.readouterr().err
-  assert (tmp_path / 'mine' / 'config.json').read_text() == content
-
-
-def test_checkpoints_of_another_experiment_are_refused(tmp_path, capsys):
-  start_and_save('--workdir=mine')
-  path = tmp_path / 'mine' / 'config.json'
-  path.write_text(path.read_text().replace('"toy"', '"other"'))
-  assert start('--workdir=mine') == (77, [])
-  assert 'holds a run of other, not of toy' in capsys.readouterr().err
-
-
-def test_a_run_that_computed_nothing_stands_in_nobodys_way(tmp_path):
-  start('--workdir=mine')
-  assert start('--workdir=mine', '--config.core.mem_slots=16')[0] == 0
-  saved = json.loads((tmp_path / 'mine' / 'config.json').read_text())
-  assert saved['config']['core']['mem_slots'] == 16
-
-
-def test_checkpoints_of_unknown_origin_are_refused(tmp_path, capsys):
-  (tmp_path / 'mine' / 'checkpoints' / '10').mkdir(parents=True)
-  assert start('--workdir=mine') == (77, [])
-  assert 'no config.json' in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
   ('error', 'code'),
   [(Preempted, 75), (Diverged, 76), (ConfigurationError, 77)],
@@ -312,7 +195,7 @@ def test_exit_codes(capsys, error, code):
   assert capsys.readouterr().err == 'toy: The reason.\n'
 
 
-def test_a_run_asked_to_stop_ends_with_75_and_then_resumes(tmp_path, capsys):
+def test_preempted_run_exits_with_75_and_resumes(tmp_path, capsys):
   def update(state, batch=None):
     if int(state.step) == 4:
       os.kill(os.getpid(), signal.SIGTERM)
@@ -326,7 +209,7 @@ def test_a_run_asked_to_stop_ends_with_75_and_then_resumes(tmp_path, capsys):
   assert start(train=train)[0] == 0
 
 
-def test_a_run_that_diverges_ends_with_76(tmp_path, capsys):
+def test_diverged_run_exits_with_76(tmp_path, capsys):
   def loss_fn(*arguments):
     loss, aux = toy.loss_fn(*arguments)
     return loss * jnp.nan, aux
@@ -338,13 +221,13 @@ def test_a_run_that_diverges_ends_with_76(tmp_path, capsys):
   assert '2 of the 2 updates up to step 2' in capsys.readouterr().err
 
 
-def test_any_other_error_is_a_crash():
+def test_other_errors_propagate():
   def crash():
     raise ZeroDivisionError
 
   with pytest.raises(ZeroDivisionError), flagsaver.flagsaver():
     command_line.main(
-      lambda config, workdir: crash(),
+      lambda config, runner: crash(),
       Config,
       PRESETS,
       experiment='toy',
@@ -353,7 +236,7 @@ def test_any_other_error_is_a_crash():
     )
 
 
-def test_a_configuration_that_cannot_be_saved_ends_a_process_of_several(
+def test_failure_to_save_the_configuration_ends_a_process_of_a_job(
   monkeypatch,
 ):
   def save(workdir, text):
@@ -367,7 +250,7 @@ def test_a_configuration_that_cannot_be_saved_ends_a_process_of_several(
   assert codes == [1]
 
 
-PAGE = '''"""What this experiment is for."""
+PAGE = '''"""The purpose of this experiment."""
 import dataclasses
 from experiments import command_line
 
@@ -375,7 +258,7 @@ from experiments import command_line
 class Config:
   num_steps: int = 3
 
-def train(config, workdir):
+def train(config, runner):
   import jax
   print(len(jax.devices()))
 
@@ -398,7 +281,7 @@ def run_page(tmp_path, *arguments):
   )
 
 
-WRONG = """
+FAILING = """
 import dataclasses, os, pathlib, sys, time
 from experiments import command_line
 from rmc_jax.training import distributed
@@ -408,18 +291,18 @@ from rmc_jax.errors import ConfigurationError
 class Config:
   num_steps: int = 3
 
-def train(config, workdir):
-  pid = pathlib.Path(workdir, 'pid')
-  if wrong_for == 'both' or not distributed.is_primary():
+def train(config, runner):
+  pid = runner.workdir / 'pid'
+  if failing == 'both' or not distributed.is_primary():
     pid.with_suffix('.new').write_text(str(os.getpid()))
     pid.with_suffix('.new').rename(pid)
-    raise ConfigurationError('Wrong here.')
+    raise ConfigurationError('Invalid.')
   while not pid.exists() or pathlib.Path('/proc', pid.read_text()).exists():
     time.sleep(0.1)
-  print('The other is gone.', flush=True)
+  print('The other process exited.', flush=True)
   os._exit(0)
 
-workdir, wrong_for, address, count, index = sys.argv[1:]
+workdir, failing, address, count, index = sys.argv[1:]
 command_line.main(
     train, Config, {'quick': {}}, experiment='page', preset='quick',
     argv=['page', f'--workdir={workdir}', f'--coordinator_address={address}',
@@ -430,19 +313,19 @@ command_line.main(
 @pytest.mark.slow
 @pytest.mark.multiprocess
 @pytest.mark.parametrize(
-  ('wrong_for', 'first'),
+  ('failing', 'first'),
   [
-    # Nobody meets it at an orderly end.
-    ('one', (0, 'The other is gone.\n')),
-    ('both', (77, 'page: Wrong here.\n')),
+    # One process exits without waiting for the other.
+    ('one', (0, 'The other process exited.\n')),
+    ('both', (77, 'page: Invalid.\n')),
   ],
 )
-def test_what_is_wrong_ends_a_process_of_several(tmp_path, wrong_for, first):
-  ended = jobs.run(['-c', WRONG], [[tmp_path, wrong_for]] * 2, devices=1)
-  # Where processes first exchange something, gloo says so.
+def test_configuration_error_ends_a_process_of_a_job(tmp_path, failing, first):
+  ended = jobs.run(['-c', FAILING], [[tmp_path, failing]] * 2, devices=1)
+  # gloo logs the first exchange between processes.
   gloo = re.compile(r'^\[Gloo\].*\n', re.MULTILINE)
-  assert [(code, gloo.sub('', said)) for code, said in ended] == [
-      first, (77, 'page: Wrong here.\n'),
+  assert [(code, gloo.sub('', output)) for code, output in ended] == [
+      first, (77, 'page: Invalid.\n'),
   ]  # fmt: skip
 
 
@@ -456,9 +339,7 @@ def test_what_is_wrong_ends_a_process_of_several(tmp_path, wrong_for, first):
     (None, 13),
   ],
 )
-def test_cores_are_those_of_the_mask_and_the_quota(
-  tmp_path, monkeypatch, quota, cores
-):
+def test_cores_respect_affinity_and_quota(tmp_path, monkeypatch, quota, cores):
   path = tmp_path / 'cpu.max'
   if quota is not None:
     path.write_text(quota + '\n')
@@ -470,7 +351,7 @@ def test_cores_are_those_of_the_mask_and_the_quota(
 
 
 @pytest.mark.parametrize(('cores', 'devices'), [(1, 1), (7, 4), (64, 8)])
-def test_cpu_devices_by_default(monkeypatch, cores, devices):
+def test_default_cpu_devices(monkeypatch, cores, devices):
   updated = {}
   monkeypatch.setenv('XLA_FLAGS', '')
   monkeypatch.delenv('JAX_NUM_CPU_DEVICES', raising=False)
@@ -481,15 +362,15 @@ def test_cpu_devices_by_default(monkeypatch, cores, devices):
 
 
 @pytest.mark.slow
-def test_help_is_about_the_experiment(tmp_path):
+def test_help_describes_the_experiment(tmp_path):
   output = run_page(tmp_path, '--help').stdout
-  assert 'What this experiment is for.' in output
+  assert 'The purpose of this experiment.' in output
   for flag in ('--preset', '--workdir', '--[no]print_config', '--cpu_devices'):
     assert flag in output
 
 
 @pytest.mark.slow
-def test_cpu_counts_as_several_devices(tmp_path):
+def test_cpu_devices_flag(tmp_path):
   done = run_page(tmp_path, '--cpu_devices=3')
   assert done.stdout == '3\n', done.stderr
   assert done.stderr == ''

@@ -1,4 +1,4 @@
-"""Tests experiments/configuration.py: how a core and its fields are chosen."""
+"""Tests experiments/configuration.py: selecting a core and its fields."""
 
 import dataclasses
 import json
@@ -75,7 +75,7 @@ def in_tmp_path(tmp_path, monkeypatch):
     ),
   ],
 )
-def test_the_name_selects_the_core_and_its_defaults(arguments, core):
+def test_name_selects_the_core_and_its_defaults(arguments, core):
   assert start(*arguments) == (0, [Config(core)])
 
 
@@ -103,7 +103,7 @@ def test_the_name_selects_the_core_and_its_defaults(arguments, core):
     ),
   ],
 )
-def test_refuses_a_field_that_the_core_does_not_have(
+def test_flag_for_a_field_of_another_core_exits(
   tmp_path, capsys, arguments, sentence
 ):
   assert start(*arguments) == (77, [])
@@ -128,17 +128,15 @@ def test_refuses_a_field_that_the_core_does_not_have(
     ({'name': 'lstn'}, "There is no core 'lstn'. Did you mean lstm?"),
   ],
 )
-def test_refuses_a_preset_with_a_field_that_the_core_does_not_have(
-  capsys, core, sentence
-):
+def test_preset_with_a_field_of_another_core_exits(capsys, core, sentence):
   assert start(presets={'quick': {'core': core}}) == (77, [])
   assert capsys.readouterr().err.startswith(f'toy: {sentence}')
 
 
-def test_a_run_saved_with_the_fields_of_all_cores_resumes(tmp_path, capsys):
+def test_run_saved_with_the_fields_of_all_cores_resumes(tmp_path, capsys):
   (tmp_path / 'mine' / 'checkpoints' / '10').mkdir(parents=True)
   path = tmp_path / 'mine' / 'config.json'
-  # As this project wrote it when one class had the fields of all cores.
+  # The format of earlier versions, which had one class for all cores.
   core = dataclasses.asdict(RelationalMemoryConfig()) | dataclasses.asdict(
     LSTMConfig(hidden_size=7)
   )

@@ -17,6 +17,8 @@ from experiments.learn_to_execute import analysis
 from experiments.learn_to_execute import sweep
 from experiments.learn_to_execute import train
 from rmc_jax import training
+from rmc_jax.analysis.runs import main
+from rmc_jax.analysis.runs import Run
 from rmc_jax.cores.build import CORES
 from rmc_jax.tasks import learn_to_execute
 from rmc_jax.training import parallel
@@ -51,7 +53,7 @@ def test_table_1_is_six_tasks_by_all_sizes_of_appendix_a2():
   for run in runs:
     core, is_memory = run['core'], run['task'] in sweep.MEMORIZATION
     assert (run['max_length'], run['max_nesting']) == (5, 1 if is_memory else 2)
-    assert (run['batch_size'], run['num_steps']) == (128, 200_000)
+    assert (run['batch_size'], run['run']['num_steps']) == (128, 200_000)
     assert run['optimizer']['learning_rate'] == 1e-3
     assert (run['curriculum'], run['eval_examples']) == ('mix', 12_800)
     if core['name'] == 'relational_memory':
@@ -81,7 +83,7 @@ def test_table_1_is_six_tasks_by_all_sizes_of_appendix_a2():
 )
 def test_parameters_of_the_cores_at_full_size(preset, core):
   config = config_of(preset)
-  state = jax.eval_shape(train.make_functions(config).init)
+  state = jax.eval_shape(train.make_experiment(config).init)
   counts = {}
   for path, module in state.params.items():
     root = path.split('/')[0]
@@ -94,49 +96,52 @@ def test_parameters_of_the_cores_at_full_size(preset, core):
   assert counts['encoder_decoder'] == read_out
 
 
-def short(**fields):
+def short(num_steps=6, updates_per_call=2, **fields):
   fields = {
     'task': 'program',
     'max_length': 2,
     'max_nesting': 2,
     'hidden_sizes': (7,),
-    'num_steps': 6,
-    'updates_per_call': 2,
     'batch_size': 8,
     'eval_examples': 37,  # divides by nothing
-    'log_every': 2,
-    'eval_every': 4,
-    'checkpoint_every': 4,
   } | fields
   config = config_of('quick', **fields)
   config.core = dataclasses.replace(config.core, head_size=3, mem_slots=2)
+  config.run = training.RunConfig(
+    num_steps=num_steps,
+    updates_per_call=updates_per_call,
+    log_every=2,
+    eval_every=4,
+    checkpoint_every=4,
+  )
   return config
 
 
-def save_config(config, workdir):
-  configuration.save(
-    workdir, configuration.to_json('learn_to_execute', 'quick', config)
-  )
+def run_experiment(config, workdir):
+  """Trains as the command line does."""
+  with training.Runner(workdir) as runner:
+    text = configuration.to_json('learn_to_execute', 'quick', config)
+    configuration.save(workdir, text)
+    train.train(config, runner)
 
 
 @pytest.fixture(scope='module')
 def run(tmp_path_factory):
-  """A short run, by the experiment's own `train`."""
+  """A short run."""
   workdir = tmp_path_factory.mktemp('runs') / 'quick'
   config = short()
-  save_config(config, workdir)
-  train.train(config, workdir)
+  run_experiment(config, workdir)
   return config, workdir
 
 
-def test_a_short_run_leaves_what_a_person_looks_at(run):
+def test_short_run_writes_metrics_curves_and_samples(run):
   config, workdir = run
   records = read_metrics(workdir)
   assert [r['step'] for r in records] == [2, 4, 6]
   assert [r['step'] for r in records if 'eval' in r] == [4, 6]
   for record in records[1:]:
     # Every one of the 37 examples, and each once.
-    right = record['eval']['wholly_right'] * 37
+    right = record['eval']['sequence_accuracy'] * 37
     assert right == pytest.approx(round(right), abs=1e-9)
   assert (workdir / analysis.CURVES).read_bytes().startswith(b'\x89PNG')
   samples = (workdir / analysis.SAMPLES).read_text()
@@ -147,19 +152,19 @@ def test_a_short_run_leaves_what_a_person_looks_at(run):
   )
 
 
-def test_evaluation_is_what_a_loop_over_the_characters_counts(run):
+def test_evaluation_equals_a_loop_over_the_characters(run):
   config, _ = run
   config = dataclasses.replace(config, eval_feed='predictions')
-  functions = train.make_functions(config)
-  state = functions.init()
-  counted = functions.evaluate(parallel.place_state(state))
+  experiment = train.make_experiment(config)
+  state = experiment.init()
+  counted = experiment.evaluate(parallel.place_state(state))
   # The same split, example by example.
   task = train.make_task(config)
-  eval_key = jax.random.split(jax.random.key(config.seed), 5)[3]
+  eval_key = jax.random.split(jax.random.key(config.run.seed), 5)[3]
   keys = jax.vmap(jax.random.fold_in, (None, 0))(eval_key, jnp.arange(37))
   batch = jax.vmap(lambda key: learn_to_execute.sample(key, task))(keys)
   logits = train.make_network(config).apply(state.params, batch, 'predictions')
-  right = characters = wholly = 0
+  right = characters = complete = 0
   loss = 0.0
   for i in range(37):
     length = int(batch.target_length[i])
@@ -167,74 +172,69 @@ def test_evaluation_is_what_a_loop_over_the_characters_counts(run):
     rows = np.asarray(logits[i, :length], np.float64)
     hits = rows.argmax(-1) == target
     right += hits.sum()
-    wholly += hits.all()
+    complete += hits.all()
     characters += length
     for row, label in zip(rows, target, strict=True):
       loss += np.log(np.exp(row).sum()) - row[label]
   assert len({int(n) for n in batch.target_length}) > 1
   assert counted['accuracy'] == (right, characters)
-  assert counted['wholly_right'] == (wholly, 37)
+  assert counted['sequence_accuracy'] == (complete, 37)
   np.testing.assert_allclose(counted['loss'][0], loss, rtol=1e-5)
   assert counted['loss'][1] == characters
 
 
-def test_training_and_evaluation_feed_the_decoder_each_in_its_way():
+def test_training_and_evaluation_have_their_own_feed():
   def evaluated(**feeds):
-    functions = train.make_functions(short(updates_per_call=1, **feeds))
-    state = parallel.place_state(functions.init())
-    state, metrics = functions.update(state)
-    return float(metrics['loss'][0]), functions.evaluate(state)['loss'][0]
+    experiment = train.make_experiment(short(updates_per_call=1, **feeds))
+    state = parallel.place_state(experiment.init())
+    state, metrics = experiment.update(state)
+    return float(metrics['loss'][0]), experiment.evaluate(state)['loss'][0]
 
   zeros = evaluated()
-  truth = evaluated(train_feed='teacher_forcing')
+  teacher = evaluated(train_feed='teacher_forcing')
   last = evaluated(eval_feed='predictions')
-  assert zeros[0] != truth[0]
+  assert zeros[0] != teacher[0]
   assert zeros[0] == last[0]
   assert zeros[1] != last[1]
 
 
 @pytest.mark.parametrize('curriculum', ['mix', 'naive', 'combine'])
-def test_a_run_that_was_stopped_goes_on_to_the_same_curve(tmp_path, curriculum):
+def test_stopped_run_resumes_to_the_same_curve(tmp_path, curriculum):
   fields = {
     'curriculum': curriculum,
     'curriculum_window': 2,
-    'curriculum_threshold': 10.0,  # every second update is a new level
-    'num_steps': 12,
+    'curriculum_threshold': 10.0,  # every second update is harder
   }
-  config = short(**fields)
   whole, parts = tmp_path / 'whole', tmp_path / 'parts'
-  save_config(config, whole)
-  train.train(config, whole)
-  stopped = dataclasses.replace(config, num_steps=8)
-  save_config(stopped, parts)
-  train.train(stopped, parts)
-  train.train(config, parts)
+  run_experiment(short(num_steps=12, **fields), whole)
+  run_experiment(short(num_steps=8, **fields), parts)
+  run_experiment(short(num_steps=12, **fields), parts)
   expected = {r['step']: r['train'] for r in read_metrics(whole)}
   got = {r['step']: r['train'] for r in read_metrics(parts)}
   assert got.keys() == expected.keys() == {2, 4, 6, 8, 10, 12}
   for step, metrics in expected.items():
     for name in ('loss', 'accuracy', 'gradient_norm', 'curriculum_length'):
       assert got[step][name] == metrics[name], (step, name)
-  levels = [
+  difficulties = [
     (metrics['curriculum_length'], metrics['curriculum_nesting'])
     for _, metrics in sorted(expected.items())
   ]
   if curriculum == 'mix':
-    assert len(set(levels)) == 1
+    assert len(set(difficulties)) == 1
   else:
-    assert levels[0][1] == 1
-    assert levels[-1] == (2, 2)
+    assert difficulties[0][1] == 1
+    assert difficulties[-1] == (2, 2)
 
 
 def test_the_first_update_counts_the_characters_of_its_batch():
   config = short(updates_per_call=1, curriculum='combine')
-  functions = train.make_functions(config)
-  state = functions.init()
+  experiment = train.make_experiment(config)
+  state = experiment.init()
   params = state.params
-  _, metrics = functions.update(parallel.place_state(state))
-  # Its batch, as the keys say.
+  _, metrics = experiment.update(parallel.place_state(state))
+  # The batch that the keys give.
   task, curriculum = train.make_task(config), train.make_curriculum(config)
-  train_key = jax.random.split(jax.random.key(config.seed), 5)[2]
+  train_key = jax.random.split(jax.random.key(config.run.seed), 5)[2]
   keys = jax.vmap(jax.random.fold_in, (None, 0))(
     jax.random.fold_in(train_key, 0), jnp.arange(config.batch_size)
   )
@@ -264,8 +264,8 @@ def test_the_first_update_counts_the_characters_of_its_batch():
 
 
 @pytest.mark.parametrize('num_devices', [1, 2])
-def test_no_number_of_devices_changes_a_run(num_devices, monkeypatch):
-  """Compared with the four that tests have, through two levels."""
+def test_number_of_devices_does_not_change_a_run(num_devices, monkeypatch):
+  """Compared with the four devices of the tests, as the difficulty rises."""
   config = short(
     updates_per_call=2,
     curriculum='combine',
@@ -277,18 +277,18 @@ def test_no_number_of_devices_changes_a_run(num_devices, monkeypatch):
     monkeypatch.setattr(
       training, 'make_update', functools.partial(make_update, devices=devices)
     )
-    functions = train.make_functions(config)
-    state = parallel.place_state(functions.init(), devices)
+    experiment = train.make_experiment(config)
+    state = parallel.place_state(experiment.init(), devices)
     history = []
     for _ in range(4):
-      state, metrics = functions.update(state)
+      state, metrics = experiment.update(state)
       history.append(jax.device_get(metrics))
     return history
 
   make_update = training.make_update
   expected, got = run(None), run(jax.devices()[:num_devices])
   for there, here in zip(expected, got, strict=True):
-    # Whole numbers: the characters of the answers, and the levels.
+    # Integers: the characters of the answers, and the difficulties.
     assert here['loss'][1] == there['loss'][1]
     for name in ('curriculum_length', 'curriculum_nesting'):
       assert here[name][0] / here[name][1] == there[name][0] / there[name][1]
@@ -307,8 +307,11 @@ def test_no_number_of_devices_changes_a_run(num_devices, monkeypatch):
     ({'curriculum': 'hard'}, "'hard'"),
     ({'train_feed': 'nothing'}, "train_feed must be one of zeros.*'nothing'"),
     ({'eval_feed': 'x'}, "eval_feed must be one of zeros.*'x'"),
-    ({'eval_examples': 0}, 'eval_examples must be >= 1. Got: 0'),
-    ({'hidden_sizes': (7, 0)}, r'hidden_sizes\[1\] must be >= 1. Got: 0'),
+    ({'eval_examples': 0}, 'eval_examples must be .* 1. Got: 0'),
+    (
+      {'hidden_sizes': (7, 0)},
+      r'hidden_sizes\[1\] must be .* 1. Got: 0',
+    ),
     ({'curriculum_window': 1}, 'curriculum: window must be at least 2'),
     (
       {'tokens': 'words', 'num_integers': 10**9},
@@ -316,35 +319,38 @@ def test_no_number_of_devices_changes_a_run(num_devices, monkeypatch):
     ),
   ],
 )
-def test_settings_that_make_no_sense_are_named(fields, message):
+def test_invalid_configuration_is_refused(fields, message):
   with pytest.raises(configuration.ConfigurationError, match=message):
     configuration.validate(config_of('quick', **fields))
 
 
 def lines_of(*accuracies):
   return [
-    {'step': i, 'eval': {'accuracy': accuracy, 'wholly_right': accuracy / 2}}
+    {
+      'step': i,
+      'eval': {'accuracy': accuracy, 'sequence_accuracy': accuracy / 2},
+    }
     for i, accuracy in enumerate(accuracies)
   ]
 
 
 def test_score_is_best_and_last():
-  lines = lines_of(0.25, 0.75, 0.5)
-  assert analysis.score(lines) == (0.75, 0.5, 0.375, 0.25)
+  run = Run(
+    pathlib.Path('a'), 'learn_to_execute', {}, lines_of(0.25, 0.75, 0.5)
+  )
+  assert analysis.score(run) == (0.75, 0.5, 0.375, 0.25)
   with pytest.raises(ValueError, match='no evaluation yet'):
-    analysis.score([{'step': 3, 'train': {'accuracy': 1.0}}])
+    analysis.score(run._replace(records=[{'step': 3, 'train': {}}]))
 
 
-def test_the_table_has_the_strongest_run_beside_the_papers(
-  tmp_path, monkeypatch
-):
-  shown, strongest = [], analysis.strongest
+def test_table_shows_the_best_run_next_to_the_papers(tmp_path, monkeypatch):
+  shown, best_runs = [], analysis.best_runs
 
   def spy(runs):
-    shown.append(strongest(runs))
+    shown.append(best_runs(runs))
     return shown[-1]
 
-  monkeypatch.setattr(analysis, 'strongest', spy)
+  monkeypatch.setattr(analysis, 'best_runs', spy)
 
   def write(name, accuracies, family, **fields):
     config = short(**fields)
@@ -372,14 +378,14 @@ def test_the_table_has_the_strongest_run_beside_the_papers(
   ]
   text = analysis.report(*workdirs)
   assert text.splitlines() == [
-    'a: RMC on addition, length 2, nesting 2: 25.0% of the characters right, '
-    'best 50.0% (not solved: 99%); 12.5% of the answers wholly, best 25.0%',
-    'b: RMC on addition, length 2, nesting 2: 99.6% of the characters right, '
-    'best 99.6% (solved: 99%); 49.8% of the answers wholly, best 49.8%',
-    'c: DNC on addition, length 2, nesting 2: 60.0% of the characters right, '
-    'best 60.0% (not solved: 99%); 30.0% of the answers wholly, best 30.0%',
-    'd: DNC on reverse, length 2: 70.0% of the characters right, '
-    'best 70.0% (not solved: 99%); 35.0% of the answers wholly, best 35.0%',
+    'a: RMC on addition, length 2, nesting 2: accuracy 25.0% of characters, '
+    'best 50.0% (not solved: 99%); sequence accuracy 12.5%, best 25.0%',
+    'b: RMC on addition, length 2, nesting 2: accuracy 99.6% of characters, '
+    'best 99.6% (solved: 99%); sequence accuracy 49.8%, best 49.8%',
+    'c: DNC on addition, length 2, nesting 2: accuracy 60.0% of characters, '
+    'best 60.0% (not solved: 99%); sequence accuracy 30.0%, best 30.0%',
+    'd: DNC on reverse, length 2: accuracy 70.0% of characters, '
+    'best 70.0% (not solved: 99%); sequence accuracy 35.0%, best 35.0%',
     '',
     'best, % of characters  addition, length 2, nesting 2  reverse, length 2',
     'DNC                    60.0 (paper 99.4)              70.0 (paper 100.0)',
@@ -389,9 +395,9 @@ def test_the_table_has_the_strongest_run_beside_the_papers(
   ]
   figure = (tmp_path / analysis.CURVES).read_bytes()
   assert figure.startswith(b'\x89PNG')
-  # What the figure shows is the strongest of each core, however many there are.
+  # The figure shows the best run of each core.
   assert {
-    problem: {family: run.workdir.name for family, run in by_family.items()}
+    problem: {family: run.name for family, run in by_family.items()}
     for problem, by_family in shown[0].items()
   } == {
     'addition, length 2, nesting 2': {'DNC': 'c', 'RMC': 'b'},
@@ -399,15 +405,15 @@ def test_the_table_has_the_strongest_run_beside_the_papers(
   }
 
 
-def test_a_run_of_another_experiment_is_said(tmp_path, capsys):
+def test_run_of_another_experiment_is_refused(tmp_path, capsys):
   (tmp_path / 'config.json').write_text(
     json.dumps({'experiment': 'nth_farthest', 'config': {}})
   )
-  assert analysis.main([str(tmp_path)]) == 77
-  assert 'is a run of nth_farthest' in capsys.readouterr().err
+  assert main(analysis.report, 'usage', [str(tmp_path)]) == 77
+  assert 'holds a run of nth_farthest' in capsys.readouterr().err
 
 
-def test_a_folder_that_is_no_run_is_said(tmp_path, capsys):
-  assert analysis.main([str(tmp_path / 'absent')]) == 77
+def test_folder_without_a_run_is_refused(tmp_path, capsys):
+  assert main(analysis.report, 'usage', [str(tmp_path / 'absent')]) == 77
   assert 'absent' in capsys.readouterr().err
-  assert analysis.main([]) == 77
+  assert main(analysis.report, 'usage', []) == 77

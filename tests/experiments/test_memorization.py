@@ -30,7 +30,7 @@ def test_sweep_is_plain_data():
   assert ast.literal_eval(repr(sweep.PRESETS)) == sweep.PRESETS
 
 
-def test_the_quick_table_is_all_cores_on_one_task_and_ours_on_all():
+def test_quick_table_has_all_cores_on_one_task_and_the_rmc_on_all():
   runs = [
     sweep.PRESETS[run['preset']] for run in sweep.SWEEPS['quick_table'].values()
   ]
@@ -43,7 +43,7 @@ def test_the_quick_table_is_all_cores_on_one_task_and_ours_on_all():
   assert {
     run['task'] for run in runs if run['core']['name'] == 'relational_memory'
   } == {'copy', 'reverse', 'double'}
-  # What differs is the task and the core.
+  # The runs differ in task and core only.
   for run in runs:
     same = {'task': run['task'], 'core': run['core']}
     assert sweep.PRESETS['quick'] | same == run
@@ -53,7 +53,7 @@ def test_table_1_has_all_sizes_on_three_tasks():
   assert len(sweep.SWEEPS['table_1']) == 3 * 21
 
 
-def test_a_task_that_is_no_memorization_is_refused():
+def test_other_task_is_refused():
   with pytest.raises(
     configuration.ConfigurationError,
     match="task must be one of copy, reverse, double.*'addition'",
@@ -73,7 +73,7 @@ def test_a_task_that_is_no_memorization_is_refused():
     ('analysis', [], 77, 'experiments.memorization.analysis runs/'),
   ],
 )
-def test_both_programs_start(module, flags, code, expected):
+def test_programs_start(module, flags, code, expected):
   run = subprocess.run(
     [sys.executable, '-m', f'experiments.memorization.{module}', *flags],
     capture_output=True,

@@ -1,4 +1,4 @@
-"""Tests experiments/nth_farthest/: presets, a short run, score and figures."""
+"""Tests experiments/nth_farthest/: presets, a short run, score, figures."""
 
 import ast
 import dataclasses
@@ -15,6 +15,8 @@ from experiments import configuration
 from experiments.nth_farthest import analysis
 from experiments.nth_farthest import sweep
 from experiments.nth_farthest import train
+from rmc_jax import training
+from rmc_jax.analysis.runs import Run
 from rmc_jax.training.log import read_metrics
 
 
@@ -39,7 +41,7 @@ def test_sweep_is_plain_data():
   assert ast.literal_eval(repr(sweep.PRESETS)) == sweep.PRESETS
 
 
-def test_the_grid_is_the_papers():
+def test_grid_of_the_paper():
   grid = [
     preset['core']
     for name, preset in sweep.PRESETS.items()
@@ -58,7 +60,7 @@ def test_the_grid_is_the_papers():
   'preset, core, read_out',
   [
     ('paper', 605_184, 723_976),
-    # Too large for most machines: what reading the flag wrong comes to.
+    # Too large to initialise on most machines.
     ('authors_as_shipped', 1_208_573_952, None),
   ],
 )
@@ -81,44 +83,43 @@ def test_parameters_at_full_size(preset, core, read_out):
 
 
 def short(preset, **fields):
-  return config_of(
-    preset,
+  config = config_of(preset, batch_size=8, eval_examples=37, **fields)
+  config.run = training.RunConfig(
     num_steps=6,
     updates_per_call=2,
-    batch_size=8,
-    eval_examples=37,  # divides by nothing
     log_every=2,
     eval_every=4,
     checkpoint_every=4,
-    **fields,
   )
+  return config
 
 
-def save_config(config, workdir):
-  configuration.save(
-    workdir, configuration.to_json('nth_farthest', 'quick', config)
-  )
+def run_experiment(config, workdir):
+  """Trains as the command line does."""
+  with training.Runner(workdir) as runner:
+    text = configuration.to_json('nth_farthest', 'quick', config)
+    configuration.save(workdir, text)
+    train.train(config, runner)
 
 
 @pytest.fixture(scope='module')
 def run(tmp_path_factory):
-  """A short run of the quick preset, by the experiment's own `train`."""
+  """The configuration and workdir of a short run of the quick preset."""
   workdir = tmp_path_factory.mktemp('runs') / 'quick'
   config = short('quick')
-  save_config(config, workdir)
-  train.train(config, workdir)
+  run_experiment(config, workdir)
   return config, workdir
 
 
-def test_a_short_run_leaves_what_a_person_looks_at(run):
+def test_run_writes_metrics_and_figures(run):
   _, workdir = run
   records = read_metrics(workdir)
   assert [r['step'] for r in records] == [2, 4, 6]
   assert [r['step'] for r in records if 'eval' in r] == [4, 6]
   for record in records:
-    assert record['train']['accuracy'] * 16 % 1 == 0  # 2 updates of 8
+    assert record['train']['accuracy'] * 16 % 1 == 0  # 2 updates of 8.
   for record in records[1:]:
-    # Every one of the 37 examples, and each once.
+    # Each of the 37 examples counts once.
     right = record['eval']['accuracy'] * 37
     assert right == pytest.approx(round(right), abs=1e-9)
   for figure in (analysis.CURVE, analysis.ATTENTION):
@@ -137,7 +138,7 @@ def test_recorded_attention_has_the_three_sequences_of_figure_3(run):
     slots,
     slots + 1,
   )
-  # Rows of a softmax, each weight rounded to 6e-8.
+  # Rows of a softmax; each weight is rounded to 6e-8.
   np.testing.assert_allclose(data['attention'].sum(-1), 1.0, atol=1e-5)
   shown = [
     list(row).index(m) for row, m in zip(data['labels'], data['m'], strict=True)
@@ -145,24 +146,23 @@ def test_recorded_attention_has_the_three_sequences_of_figure_3(run):
   assert shown == [steps - 1, 0, (steps - 1) // 2]
 
 
-def test_a_finished_run_is_not_trained_again(run, capsys):
+def test_finished_run_is_not_trained_again(run, capsys):
   config, workdir = run
   before = (workdir / 'metrics.jsonl').read_text()
-  train.train(config, workdir)
+  run_experiment(config, workdir)
   assert (workdir / 'metrics.jsonl').read_text() == before
   printed = capsys.readouterr().out
-  assert 'is done: 6 updates of 6' in printed
+  assert 'is done: 6 of 6 updates' in printed
   assert str(workdir / analysis.CURVE) in printed
   assert str(workdir / analysis.ATTENTION) in printed
   assert str(workdir / 'checkpoints') in printed
 
 
-def test_an_lstm_runs_and_has_no_attention(run, tmp_path):
+def test_lstm_runs_without_attention(run, tmp_path):
   _, first = run
   workdir = tmp_path / 'lstm'
   config = short('quick_lstm')
-  save_config(config, workdir)
-  train.train(config, workdir)
+  run_experiment(config, workdir)
   assert not (workdir / analysis.ATTENTION).exists()
   text = analysis.report(workdir, first)
   assert text.count('accuracy') == 2
@@ -175,26 +175,27 @@ def test_score_and_plateau():
     {'step': 2, 'eval': {'accuracy': 0.85}},
     {'step': 3, 'train': {'accuracy': 1.0}},
   ]
-  assert analysis.score(records) == 0.85
+  run = Run(pathlib.Path('run'), 'nth_farthest', {}, records)
+  assert analysis.score(run) == 0.85
   assert analysis.plateau(8) == pytest.approx(0.25)
   assert analysis.plateau(4) == pytest.approx(0.5)
   with pytest.raises(ValueError, match='no evaluation yet'):
-    analysis.score(records[2:])
+    analysis.score(run._replace(records=records[2:]))
 
 
 @pytest.mark.parametrize(
   'fields, message',
   [
-    ({'num_objects': 0}, 'num_objects must be >= 1. Got: 0'),
+    ({'num_objects': 0}, 'num_objects must be at least 1. Got: 0'),
     ({'order': 'furthest'}, "order must be one of farthest, nearest.*'furth"),
   ],
 )
-def test_settings_that_make_no_sense_are_named(fields, message):
+def test_invalid_config_raises(fields, message):
   with pytest.raises(configuration.ConfigurationError, match=message):
     configuration.validate(config_of('quick', **fields))
 
 
-def test_config_is_saved_as_it_was_run(run):
+def test_saved_config_is_the_one_that_ran(run):
   config, workdir = run
   saved = json.loads((workdir / 'config.json').read_text())
   assert saved['config']['core']['mem_slots'] == config.core.mem_slots

@@ -1,4 +1,4 @@
-"""What several of these tests compare with."""
+"""The run without faults that these tests compare with."""
 
 import pytest
 
@@ -7,8 +7,8 @@ from tests.faults import drills
 
 @pytest.fixture(scope='session')
 def uninterrupted(tmp_path_factory):
-  """The workdir of a job of two processes that nothing happened to."""
+  """The workdir of a job of two processes without a fault."""
   workdir = tmp_path_factory.mktemp('uninterrupted')
-  for code, said in drills.run(workdir, 'none', 'none'):
-    assert code == 0, said
+  for code, output in drills.run(workdir, 'none', 'none'):
+    assert code == 0, output
   return workdir

@@ -1,4 +1,4 @@
-"""Starts `trainer.py` alone, as a job or under the launcher; reads runs."""
+"""Runs `trainer.py` alone, as a job or under the launcher, and reads runs."""
 
 import json
 import os
@@ -12,35 +12,35 @@ from rmc_jax.training import manifest
 from tests.training import jobs
 
 PROGRAM = ('-W', 'error', '-m', 'tests.faults.trainer')
-_LONGEST = 300  # Seconds for anything here; then it is killed.
+_TIMEOUT = 300  # Seconds until a process is killed.
 
 
 def run(workdir, *faults, flags=(), devices=1):
-  """Trains in `workdir`, one process for each fault; several are one job.
+  """Trains in `workdir` with one process per fault; several form a job.
 
   Returns:
-    Exit code and output of each.
+    Exit code and output of each process.
   """
   return jobs.run(
     PROGRAM,
     [[workdir, fault, *flags] for fault in faults],
     devices=devices,
-    timeout=_LONGEST,
+    timeout=_TIMEOUT,
   )
 
 
 def supervise(workdir, *attempts, flags=(), grace=15.0):
-  """Has the launcher bring a job to its end, with one restart at most.
+  """Runs a job under the launcher, with at most one restart.
 
   Args:
-    workdir: of the job.
-    *attempts: for each attempt the fault of each process; the last one stands
-      for all that follow.
-    flags: of the trainer.
-    grace: seconds for the other processes when one has failed.
+    workdir: folder of the run.
+    *attempts: for each attempt, the fault of each process; the last one is
+      repeated.
+    flags: flags of the trainer.
+    grace: seconds that the other processes have after one has failed.
 
   Returns:
-    Exit code and output, the launcher's own lines and those of the processes.
+    Exit code, and the output of the launcher and the processes.
   """
   with subprocess.Popen(
       [
@@ -54,33 +54,33 @@ def supervise(workdir, *attempts, flags=(), grace=15.0):
       text=True,
   ) as launcher:  # fmt: skip
     try:
-      said, _ = launcher.communicate(timeout=_LONGEST)
+      output, _ = launcher.communicate(timeout=_TIMEOUT)
     except BaseException:
-      # The first one asks, which a stuck process does not hear; the second one
-      # has the launcher kill the whole group, which nobody else knows.
+      # A stuck process ignores the first signal. After the second, the launcher
+      # kills the process group, whose id only the launcher has.
       for _ in range(2):
         launcher.send_signal(signal.SIGINT)
         time.sleep(1)
       launcher.kill()
       raise
-  return launcher.returncode, said
+  return launcher.returncode, output
 
 
-def when(said, words):
-  """When, in time.monotonic(), the launcher said it first; it must have."""
-  found = re.search(rf'^launch: (\S+) .*{re.escape(words)}', said, re.M)
-  assert found, said
+def time_logged(output, message):
+  """Returns the time.monotonic() of the launcher's first such message."""
+  found = re.search(rf'^launch: (\S+) .*{re.escape(message)}', output, re.M)
+  assert found, output
   return float(found[1])
 
 
 def digests(workdir, step=30):
-  """The digest of every array of a checkpoint, by its path."""
+  """Returns path -> digest, for every array of a checkpoint."""
   leaves = manifest.verify(workdir / 'checkpoints' / str(step))['leaves']
   return {path: leaf['digest'] for path, leaf in leaves.items()}
 
 
-def steps_saved(workdir):
-  """The steps of which there is a checkpoint, in order."""
+def saved_steps(workdir):
+  """Returns the steps that have a checkpoint, sorted."""
   return sorted(
     int(path.name)
     for path in (workdir / 'checkpoints').iterdir()
@@ -88,22 +88,21 @@ def steps_saved(workdir):
   )
 
 
-def asked(workdir, process=0):
-  """The steps that a process was asked for a batch of, over all its starts."""
-  lines = (workdir / f'asked_{process}').read_text().split()
+def steps_loaded(workdir, process=0):
+  """Returns the steps whose batches a process loaded, over all its starts."""
+  lines = (workdir / f'steps_{process}').read_text().split()
   return [int(line) for line in lines]
 
 
-def resumed_late(output):
-  """Whether it goes on from one of the two checkpoints before step 25.
+def lost_at_most_one_save(output):
+  """Returns whether a run that failed near step 25 resumes at step 10 or 20.
 
-  That of step 10 is whole, since the save of 20 waited for it; that of step 20
-  may not have come to its end.
+  The save of step 20 waits for that of step 10, but may be incomplete itself.
   """
   return resumed_at(output) in (10, 20)
 
 
 def resumed_at(output):
-  """The step from which a run says that it goes on, None for a fresh start."""
-  found = re.search(r'going on from step (\d+) of', output)
+  """Returns the step at which a run resumes; None for a new run."""
+  found = re.search(r'resuming at step (\d+) of', output)
   return int(found[1]) if found else None

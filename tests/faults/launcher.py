@@ -1,11 +1,11 @@
-"""The launcher's supervisor over a job of `trainer.py`, in its own process.
+"""Runs a job of `trainer.py` under the launcher's supervisor.
 
   python -m tests.faults.launcher GRACE ATTEMPTS WORKDIR [FLAG...]
 
-ATTEMPTS is JSON: for each attempt the fault of each process; the last one
-stands for all that follow. There is one restart. Each line that the launcher
-says has the time in front. A JAX that runs must not be forked, so it is no part
-of pytest's process; nor is one on a user's machine.
+ATTEMPTS is JSON: for each attempt, the fault of each process; the last one is
+repeated. There is at most one restart. Every message of the launcher begins
+with the time. This is a process of its own, as the launcher is, because a
+process that has started JAX must not be forked.
 """
 
 import json

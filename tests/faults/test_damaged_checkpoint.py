@@ -1,4 +1,4 @@
-"""Faults 3 and 4: the files of the newest checkpoint are not what they were."""
+"""Faults 3 and 4: the files of the newest checkpoint are damaged."""
 
 import random
 import shutil
@@ -12,14 +12,14 @@ from tests.faults import trainer
 from tests.training.test_loop import bits
 from tests.training.test_loop import metrics_of
 
-CONFIG = trainer.Config(num_steps=20)
+CONFIG = trainer.make_config(num_steps=20)
 
 
 @pytest.fixture(scope='module')
-def whole(tmp_path_factory):
-  """A run with checkpoints of the steps 10 and 20, and its state."""
-  workdir = tmp_path_factory.mktemp('whole') / 'run'
-  return trainer.train(CONFIG, workdir), workdir
+def complete_run(tmp_path_factory):
+  """The state and workdir of a run with checkpoints of steps 10 and 20."""
+  workdir = tmp_path_factory.mktemp('complete') / 'run'
+  return trainer.run(CONFIG, workdir), workdir
 
 
 def flip_a_bit(file):
@@ -36,57 +36,59 @@ def delete(file):
   file.unlink()
 
 
-def assert_goes_on_from_10(whole, workdir, capsys, harmed):
-  """It does, with a reason, and comes to the same end as the whole run."""
-  state = trainer.train(CONFIG, workdir)
+def assert_resumes_at_10(complete_run, workdir, capsys, damaged):
+  """Asserts that the run resumes at step 10 and ends like `complete_run`."""
+  state = trainer.run(CONFIG, workdir)
   out = capsys.readouterr().out
-  assert drills.resumed_at(out) == 10, harmed
-  assert bits(state) == bits(whole[0]), harmed
-  assert metrics_of(workdir) == metrics_of(whole[1]), harmed
-  assert drills.steps_saved(workdir) == [10, 20], harmed
+  assert drills.resumed_at(out) == 10, damaged
+  assert bits(state) == bits(complete_run[0]), damaged
+  assert metrics_of(workdir) == metrics_of(complete_run[1]), damaged
+  assert drills.saved_steps(workdir) == [10, 20], damaged
   manifest.verify(workdir / 'checkpoints' / '20')
 
 
-@pytest.mark.parametrize('harm', [flip_a_bit, truncate, delete])
-def test_a_harmed_file_never_makes_a_silent_difference(
-  tmp_path, whole, harm, capsys, caplog
+@pytest.mark.parametrize('damage', [flip_a_bit, truncate, delete])
+def test_damaged_file_falls_back_to_the_previous_checkpoint(
+  tmp_path, complete_run, damage, capsys, caplog
 ):
-  newest = whole[1] / 'checkpoints' / '20'
+  newest = complete_run[1] / 'checkpoints' / '20'
   files = [path for path in newest.rglob('*') if path.is_file()]
   assert len(files) > 5
   for index, file in enumerate(files):
-    name = file.relative_to(whole[1])
-    if harm is not delete and not file.stat().st_size:
+    name = file.relative_to(complete_run[1])
+    if damage is not delete and not file.stat().st_size:
       continue
     workdir = tmp_path / str(index)
-    shutil.copytree(whole[1], workdir)
-    harm(workdir / name)
+    shutil.copytree(complete_run[1], workdir)
+    damage(workdir / name)
     caplog.clear()
-    assert_goes_on_from_10(whole, workdir, capsys, harmed=name)
+    assert_resumes_at_10(complete_run, workdir, capsys, damaged=name)
     assert 'The checkpoint of step 20 is damaged' in caplog.text, name
     reason = (workdir / 'checkpoints/quarantined/20.txt').read_text()
     assert file.name in reason, name
 
 
-def test_an_empty_folder_of_a_higher_step_is_put_aside(
-  tmp_path, whole, capsys, caplog
+def test_empty_folder_of_a_higher_step_is_quarantined(
+  tmp_path, complete_run, capsys, caplog
 ):
   workdir = tmp_path / 'run'
-  shutil.copytree(whole[1], workdir)
+  shutil.copytree(complete_run[1], workdir)
   shutil.rmtree(workdir / 'checkpoints' / '20')
   (workdir / 'checkpoints' / '50').mkdir()
-  assert_goes_on_from_10(whole, workdir, capsys, harmed='50')
+  assert_resumes_at_10(complete_run, workdir, capsys, damaged='50')
   assert 'The checkpoint of step 50 is damaged' in caplog.text
 
 
-def test_nothing_good_left_is_told_and_nothing_is_removed(tmp_path, whole):
+def test_no_good_checkpoint_is_an_error_that_removes_nothing(
+  tmp_path, complete_run
+):
   workdir = tmp_path / 'run'
-  shutil.copytree(whole[1], workdir)
+  shutil.copytree(complete_run[1], workdir)
   for step in (10, 20):
     truncate(workdir / 'checkpoints' / str(step) / manifest.FILE_NAME)
   before = sorted((workdir / 'checkpoints').rglob('*'))
   message = r'step 20: .* step 10: .*Nothing was'
-  with pytest.raises(NoGoodCheckpoint, match=message) as refused:
-    trainer.train(CONFIG, workdir)
-  assert refused.value.exit_code == 77
+  with pytest.raises(NoGoodCheckpoint, match=message) as error:
+    trainer.run(CONFIG, workdir)
+  assert error.value.exit_code == 77
   assert sorted((workdir / 'checkpoints').rglob('*')) == before

@@ -1,4 +1,4 @@
-"""Fault 10: started again on other devices, otherwise configured, or twice."""
+"""Fault 10: resumed on other devices, with another configuration, or twice."""
 
 import shutil
 
@@ -16,26 +16,26 @@ PLAIN = '--noconfig.dropout'
 
 @pytest.fixture(scope='module')
 def stopped(tmp_path_factory):
-  """A run of 15 updates on four devices, made by the command line."""
+  """The workdir of a run of 15 updates on four devices."""
   workdir = tmp_path_factory.mktemp('stopped') / 'run'
-  ((code, said),) = drills.run(
-    workdir, 'none', flags=[PLAIN, '--config.num_steps=15'], devices=4
+  ((code, output),) = drills.run(
+    workdir, 'none', flags=[PLAIN, '--config.run.num_steps=15'], devices=4
   )
-  assert code == 0, said
+  assert code == 0, output
   return workdir
 
 
 @pytest.fixture(scope='module')
-def gone_on(stopped, tmp_path_factory):
-  """What it comes to where it goes on on four devices."""
-  workdir = tmp_path_factory.mktemp('gone_on') / 'run'
+def expected_params(stopped, tmp_path_factory):
+  """The final parameters of `stopped`, resumed on four devices."""
+  workdir = tmp_path_factory.mktemp('expected') / 'run'
   shutil.copytree(stopped, workdir)
-  trainer.train(trainer.Config(dropout=False), workdir)
+  trainer.run(trainer.make_config(dropout=False), workdir)
   return final_params(workdir)
 
 
 def final_params(workdir):
-  target = jax.eval_shape(lambda: trainer.init(trainer.Config()))
+  target = jax.eval_shape(lambda: trainer.init(trainer.make_config()))
   with Checkpointer(workdir / 'checkpoints') as saver:
     step, state = saver.restore(target)
   assert step == 30
@@ -47,31 +47,31 @@ def final_params(workdir):
 @pytest.mark.parametrize(
   ('processes', 'devices'), [(1, 1), (1, 2), (1, 8), (2, 1)]
 )
-def test_on_other_devices_it_comes_to_nearly_the_same(
-  tmp_path, stopped, gone_on, processes, devices
+def test_resume_on_other_devices_is_close(
+  tmp_path, stopped, expected_params, processes, devices
 ):
   workdir = tmp_path / 'run'
   shutil.copytree(stopped, workdir)
   faults = ['none'] * processes
   ended = drills.run(workdir, *faults, flags=[PLAIN], devices=devices)
-  for code, said in ended:
-    assert code == 0, said
+  for code, output in ended:
+    assert code == 0, output
   out = ended[0][1]
   assert drills.resumed_at(out) == 15
-  assert 'under other conditions: devices 4 ->' in out
+  assert 'with other versions or devices: devices 4 ->' in out
   assert 'not bit for bit' in out
   params = final_params(workdir)
-  for name, wanted in gone_on.items():
-    # The order in which float32 numbers are added is another one, 15 times.
+  for name, wanted in expected_params.items():
+    # 15 updates that sum float32 numbers in another order.
     np.testing.assert_allclose(params[name], wanted, rtol=1e-5)
 
 
 @pytest.mark.slow
 @pytest.mark.multiprocess
-def test_what_two_processes_saved_one_goes_on_with(tmp_path):
-  flags = [PLAIN, '--config.num_steps=15']
-  for code, said in drills.run(tmp_path / 'run', 'none', 'none', flags=flags):
-    assert code == 0, said
+def test_one_process_resumes_a_job_of_two(tmp_path):
+  flags = [PLAIN, '--config.run.num_steps=15']
+  for code, output in drills.run(tmp_path / 'run', 'none', 'none', flags=flags):
+    assert code == 0, output
   shutil.copytree(tmp_path / 'run', tmp_path / 'one')
   for folder, faults in (('run', ['none'] * 2), ('one', ['none'])):
     ended = drills.run(tmp_path / folder, *faults, flags=[PLAIN])
@@ -83,9 +83,9 @@ def test_what_two_processes_saved_one_goes_on_with(tmp_path):
 
 
 @pytest.mark.slow
-def test_another_configuration_is_refused_with_the_difference(stopped):
+def test_changed_configuration_raises_with_the_difference(stopped):
   before = {path: path.stat().st_mtime_ns for path in stopped.rglob('*')}
-  ((code, said),) = drills.run(
+  ((code, output),) = drills.run(
       stopped, 'none',
       flags=[
           PLAIN, '--config.outputs=7', '--config.optimizer=sgd',
@@ -93,9 +93,9 @@ def test_another_configuration_is_refused_with_the_difference(stopped):
       ],
       devices=4,
   )  # fmt: skip
-  assert code == 77, said
-  told = [line.strip() for line in said.splitlines() if ' there, ' in line]
-  assert told == [
+  assert code == 77, output
+  lines = [line.strip() for line in output.splitlines() if ' there, ' in line]
+  assert lines == [
     'config.batch_size: 8 there, 16 now',
     'config.optimizer: adam there, sgd now',
     'config.outputs: 5 there, 7 now',
@@ -111,18 +111,18 @@ def test_another_configuration_is_refused_with_the_difference(stopped):
     ({'optimizer': 'sgd'}, 'opt_state/.* only in the checkpoint'),
   ],
 )
-def test_another_state_is_refused_whatever_the_configuration_says(
+def test_changed_state_raises_for_any_configuration(
   tmp_path, stopped, changes, difference
 ):
   shutil.copytree(stopped, tmp_path / 'run')
-  with pytest.raises(StructureMismatch, match=difference) as refused:
-    trainer.train(trainer.Config(dropout=False, **changes), tmp_path / 'run')
-  assert len(str(refused.value).splitlines()) <= 24  # One screen.
-  assert drills.steps_saved(tmp_path / 'run') == [10, 15]
+  with pytest.raises(StructureMismatch, match=difference) as error:
+    trainer.run(trainer.make_config(dropout=False, **changes), tmp_path / 'run')
+  assert len(str(error.value).splitlines()) <= 24  # One screen.
+  assert drills.saved_steps(tmp_path / 'run') == [10, 15]
 
 
 @pytest.mark.slow
-def test_the_second_trainer_of_a_workdir_is_refused(tmp_path, monkeypatch):
+def test_second_trainer_in_a_workdir_raises(tmp_path, monkeypatch):
   ended = []
 
   def start_another(step, batch, workdir):
@@ -131,10 +131,10 @@ def test_the_second_trainer_of_a_workdir_is_refused(tmp_path, monkeypatch):
     return batch
 
   monkeypatch.setitem(trainer.FAULTS, 'another', start_another)
-  config = trainer.Config()
-  state = trainer.train(config, tmp_path, fault='another@5')
-  ((code, said),) = ended
-  assert code == 77, said
-  assert f'Another process is training in {tmp_path}' in said
+  config = trainer.make_config()
+  state = trainer.run(config, tmp_path, fault='another@5')
+  ((code, output),) = ended
+  assert code == 77, output
+  assert f'Another process is training in {tmp_path}' in output
   assert int(state.step) == 30
-  assert drills.asked(tmp_path) == list(range(30))
+  assert drills.steps_loaded(tmp_path) == list(range(30))

@@ -1,4 +1,4 @@
-"""Fault 2: killed while a checkpoint is being written in the background."""
+"""Fault 2: SIGKILL while a checkpoint is written in the background."""
 
 import signal
 
@@ -14,29 +14,29 @@ BALLAST = 1_000_000  # 4 MB that no disk compresses.
 
 
 @pytest.fixture(scope='module')
-def whole(tmp_path_factory):
-  workdir = tmp_path_factory.mktemp('whole')
-  return trainer.train(trainer.Config(ballast=BALLAST), workdir), workdir
+def complete_run(tmp_path_factory):
+  workdir = tmp_path_factory.mktemp('complete')
+  return trainer.run(trainer.make_config(ballast=BALLAST), workdir), workdir
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('fault', trainer.SAVE_FAULTS)
-def test_the_last_whole_checkpoint_is_gone_on_from(
-  tmp_path, whole, fault, capsys
+def test_resumes_at_the_last_complete_checkpoint(
+  tmp_path, complete_run, fault, capsys
 ):
-  ((code, said),) = drills.run(
+  ((code, output),) = drills.run(
     tmp_path, f'{fault}@20', flags=[f'--config.ballast={BALLAST}'], devices=4
   )
-  assert code == -signal.SIGKILL, said
+  assert code == -signal.SIGKILL, output
   checkpoints = tmp_path / 'checkpoints'
-  came_to_its_end = (checkpoints / '20' / manifest.FILE_NAME).exists()
+  save_completed = (checkpoints / '20' / manifest.FILE_NAME).exists()
   capsys.readouterr()
-  state = trainer.train(trainer.Config(ballast=BALLAST), tmp_path)
-  last_whole = 20 if came_to_its_end else 10
-  assert drills.resumed_at(capsys.readouterr().out) == last_whole
-  assert bits(state) == bits(whole[0])
-  assert metrics_of(tmp_path) == metrics_of(whole[1])
-  assert drills.steps_saved(tmp_path) == [10, 20, 30]
+  state = trainer.run(trainer.make_config(ballast=BALLAST), tmp_path)
+  expected = 20 if save_completed else 10
+  assert drills.resumed_at(capsys.readouterr().out) == expected
+  assert bits(state) == bits(complete_run[0])
+  assert metrics_of(tmp_path) == metrics_of(complete_run[1])
+  assert drills.saved_steps(tmp_path) == [10, 20, 30]
   for step in (10, 20, 30):
     manifest.verify(checkpoints / str(step))
   assert not list(checkpoints.glob('*tmp*'))

@@ -1,4 +1,4 @@
-"""Fault 7: batches that are not finite, fed to one process of a job."""
+"""Fault 7: one process of a job gets batches that are not finite."""
 
 import jax
 import numpy as np
@@ -11,18 +11,18 @@ from tests.training.test_loop import bits
 from tests.training.test_loop import metrics_of
 
 FLAGS = [
-  '--config.checkpoint_every=1',
-  '--config.keep_checkpoints=100',
-  '--config.nonfinite.action=skip',
-  '--config.nonfinite.patience=3',
+  '--config.run.checkpoint_every=1',
+  '--config.run.keep_checkpoints=100',
+  '--config.run.nonfinite.action=skip',
+  '--config.run.nonfinite.patience=3',
 ]
 
 
-def states_saved(workdir):
-  """Step -> state, of every checkpoint there is."""
-  target = jax.eval_shape(lambda: trainer.init(trainer.Config()))
+def saved_states(workdir):
+  """Returns step -> state, for every checkpoint."""
+  target = jax.eval_shape(lambda: trainer.init(trainer.make_config()))
   states = {}
-  for step in drills.steps_saved(workdir):
+  for step in drills.saved_steps(workdir):
     with Checkpointer(workdir / 'checkpoints', keep=100) as saver:
       states[step] = saver._read(step, target)
   return states
@@ -30,11 +30,11 @@ def states_saved(workdir):
 
 @pytest.mark.slow
 @pytest.mark.multiprocess
-def test_a_bad_update_is_left_out_everywhere_and_many_end_the_run(tmp_path):
+def test_all_processes_skip_bad_updates_until_patience_ends(tmp_path):
   ended = drills.run(tmp_path, 'none', 'nan@12,20,21,22', flags=FLAGS)
-  for code, said in ended:
-    assert code == 76, said
-    assert '3 calls in a row up to step 23' in said
+  for code, output in ended:
+    assert code == 76, output
+    assert '3 calls in a row up to step 23' in output
   shares = [line['train']['nonfinite'] for line in metrics_of(tmp_path)]
   assert [step for step, share in enumerate(shares) if share] == [
     12,
@@ -42,20 +42,19 @@ def test_a_bad_update_is_left_out_everywhere_and_many_end_the_run(tmp_path):
     21,
     22,
   ]
-  states = states_saved(tmp_path)
-  # None within a streak.
+  states = saved_states(tmp_path)
+  # Nothing is saved within a streak.
   assert list(states) == [*range(1, 13), *range(14, 21)]
   for state in states.values():
     for leaf in jax.tree.leaves((state.params, state.opt_state)):
       assert np.all(np.isfinite(leaf))
 
 
-def test_what_is_left_out_leaves_no_trace(tmp_path):
-  """Bit for bit the state from before it, but for the step."""
-  config = trainer.Config(num_steps=13, dropout=False)
-  config.nonfinite.action = 'skip'
-  skipped = trainer.train(config, tmp_path / 'skipped', fault='nan@12')
-  config = trainer.Config(num_steps=12, dropout=False)
-  before = trainer.train(config, tmp_path / 'before')
+def test_skipped_update_changes_nothing_but_the_step(tmp_path):
+  config = trainer.make_config(13, dropout=False)
+  config.run.nonfinite.action = 'skip'
+  skipped = trainer.run(config, tmp_path / 'skipped', fault='nan@12')
+  config = trainer.make_config(12, dropout=False)
+  before = trainer.run(config, tmp_path / 'before')
   assert int(skipped.step) == 13
   assert bits(skipped._replace(step=before.step)) == bits(before)

@@ -1,4 +1,4 @@
-"""Fault 1: one process of a job is asked to stop, at any step."""
+"""Fault 1: one process of a job receives SIGTERM, at a random step."""
 
 import random
 import re
@@ -11,22 +11,23 @@ from tests.training.test_loop import metrics_of
 
 @pytest.mark.slow
 @pytest.mark.multiprocess
-def test_a_preempted_job_goes_on_bit_for_bit(tmp_path, uninterrupted):
+def test_preempted_job_resumes_bit_for_bit(tmp_path, uninterrupted):
   step, rank = random.randrange(1, 20), random.randrange(2)
   faults = ['none', 'none']
   faults[rank] = f'sigterm@{step}'
   ended = drills.run(tmp_path, *faults)
   assert [code for code, _ in ended] == [75, 75], (faults, ended)
   (stopped,) = {
-    int(re.search(r'Stopped at step (\d+) of 30', said)[1]) for _, said in ended
+    int(re.search(r'Stopped at step (\d+) of 30', output)[1])
+    for _, output in ended
   }
   assert step < stopped < 30, faults
-  assert drills.steps_saved(tmp_path)[-1] == stopped
+  assert drills.saved_steps(tmp_path)[-1] == stopped
   ended = drills.run(tmp_path, 'none', 'none')
   assert [code for code, _ in ended] == [0, 0], (faults, ended)
   assert drills.resumed_at(ended[0][1]) == stopped
   assert drills.digests(tmp_path) == drills.digests(uninterrupted), faults
   assert metrics_of(tmp_path) == metrics_of(uninterrupted), faults
   for process in range(2):
-    # Every batch once and in order, over both starts.
-    assert drills.asked(tmp_path, process) == list(range(30)), faults
+    # Each batch is loaded once, in order, over both starts.
+    assert drills.steps_loaded(tmp_path, process) == list(range(30)), faults

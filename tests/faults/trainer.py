@@ -1,10 +1,10 @@
-"""Trains the toy by the real command line and does itself harm on the way.
+"""Trains the toy model with the real command line and injects faults.
 
   python -m tests.faults.trainer WORKDIR FAULT [FLAG...] [ADDRESS COUNT ID]
 
-FAULT is `none` or NAME@STEP[,STEP...], one of FAULTS or SAVE_FAULTS, and comes
-at these steps. ADDRESS COUNT ID make it one process of a job. Every process
-writes the steps that it was asked for a batch of to WORKDIR/asked_ID.
+FAULT is `none` or NAME@STEP[,STEP...], with a name from FAULTS or SAVE_FAULTS.
+ADDRESS COUNT ID make it one process of a job. Every process appends the steps
+whose batches it loads to WORKDIR/steps_ID.
 """
 
 import dataclasses
@@ -22,10 +22,9 @@ import numpy as np
 import optax
 
 from experiments import command_line
+from rmc_jax import training
 from rmc_jax.training import parallel
 from rmc_jax.training.checkpoint import Checkpointer
-from rmc_jax.training.loop import train as train_loop
-from rmc_jax.training.nonfinite import NonfiniteConfig
 from rmc_jax.training.state import create_state
 from rmc_jax.training.update import LossAux
 from rmc_jax.training.update import make_update
@@ -35,24 +34,22 @@ from tests.training.replicas import with_flipped_bit
 
 @dataclasses.dataclass
 class Config:
-  """One run."""
+  """The configuration of a run."""
 
-  num_steps: int = 30
   batch_size: int = toy.BATCH
   outputs: int = toy.OUTPUTS
   optimizer: str = 'adam'
-  dropout: bool = True  # Depends on the number of devices.
-  ballast: int = 0  # Numbers in the state that only make it large.
-  checkpoint_every: int = 10
-  keep_checkpoints: int = 3
-  check_replicas_every: int = 1000
-  nonfinite: NonfiniteConfig = dataclasses.field(
-    default_factory=NonfiniteConfig
+  dropout: bool = True  # Its noise depends on the number of devices.
+  ballast: int = 0  # Unused numbers in the state, to make checkpoints large.
+  run: training.RunConfig = dataclasses.field(
+    default_factory=lambda: training.RunConfig(
+      num_steps=30, log_every=1, checkpoint_every=10
+    )
   )
 
 
 def main(workdir, fault, *rest):
-  """Ends the process with the exit code of the command line."""
+  """Trains and exits with the exit code of the command line."""
   flags = [argument for argument in rest if argument.startswith('--')]
   if job := rest[len(flags) :]:
     flags += [
@@ -70,8 +67,22 @@ def main(workdir, fault, *rest):
   )
 
 
-def train(config, workdir, fault='none'):
+def make_config(num_steps=30, **fields):
+  """Returns the default configuration with some fields replaced."""
+  config = Config(**fields)
+  config.run.num_steps = num_steps
+  return config
+
+
+def run(config, workdir, fault='none'):
+  """Trains in this process, without a command line; returns the state."""
+  with training.Runner(workdir) as runner:
+    return train(config, runner, fault)
+
+
+def train(config, runner, fault='none'):
   """Trains on batches from the host; returns the state."""
+  workdir = runner.workdir
   name, _, steps = fault.partition('@')
   steps = [int(step) for step in steps.split(',') if step]
   rows = parallel.process_rows(config.batch_size)
@@ -79,10 +90,10 @@ def train(config, workdir, fault='none'):
     _after_save(steps[0], SAVE_FAULTS[name])
 
   def batch_at(step):
-    with (workdir / f'asked_{jax.process_index()}').open('a') as asked:
-      asked.write(f'{step}\n')
+    with (workdir / f'steps_{jax.process_index()}').open('a') as steps_file:
+      steps_file.write(f'{step}\n')
     batch = {key: each[rows] for key, each in toy.batch_at(step).items()}
-    # Which takes effect within about a second, in which it would be done.
+    # The fault takes about a second, in which the run would finish.
     if name in ('sigterm', *SAVE_FAULTS) and step > steps[0]:
       time.sleep(0.5)
     if name in FAULTS and step in steps:
@@ -100,24 +111,20 @@ def train(config, workdir, fault='none'):
       state = state._replace(params={'linear': linear | {'w': w}})
     return state, metrics
 
-  return train_loop(
-    workdir,
-    init=functools.partial(init, config),
-    update=update,
-    batch_at=batch_at,
-    num_steps=config.num_steps,
-    log_every=1,
-    checkpoint_every=config.checkpoint_every,
-    keep_checkpoints=config.keep_checkpoints,
-    check_replicas_every=config.check_replicas_every,
-    nonfinite=config.nonfinite,
+  return runner.train(
+    training.Experiment(
+      init=functools.partial(init, config),
+      update=update,
+      source=training.FunctionSource(batch_at),
+    ),
+    config.run,
   )
 
 
 def init(config):
-  """The state of step 0."""
+  """Returns the state of step 0."""
   state = toy.init(config.outputs)
-  # Numbers that no disk compresses.
+  # Noise, which file systems do not compress.
   noise = jax.random.bits(jax.random.key(5), (config.ballast,))
   return create_state(
     state.params,
@@ -131,7 +138,7 @@ def _optimizer(name):
   return {'adam': toy.optimizer(), 'sgd': optax.sgd(1e-2)}[name]
 
 
-@functools.cache  # Compiled once, however many runs a test makes.
+@functools.cache  # Compiled once for all runs.
 def _update(optimizer, batch_size, dropout):
   return make_update(
     functools.partial(_loss_fn, dropout=dropout),
@@ -140,7 +147,7 @@ def _update(optimizer, batch_size, dropout):
   )
 
 
-def _loss_fn(params, network_state, key, batch, dropout):
+def _loss_fn(params, network_state, carry, key, batch, dropout):
   x = batch['x']
   if dropout:
     x = x * jax.random.bernoulli(key, 0.9, x.shape)
@@ -150,60 +157,61 @@ def _loss_fn(params, network_state, key, batch, dropout):
     weight=jnp.asarray(error.size, jnp.float32),
     metrics={},
     network_state=network_state | {'calls': network_state['calls'] + 1},
+    carry=carry,
   )
 
 
 def sigterm(step, batch, workdir):
-  """Asked to stop, as before a preemption."""
+  """Sends SIGTERM, as a preemption does."""
   del step, workdir
   os.kill(os.getpid(), signal.SIGTERM)
   return batch
 
 
 def die(step, batch, workdir):
-  """Killed."""
+  """Kills the process."""
   del step, batch
-  _tell_when(workdir)
+  _write_fault_time(workdir)
   _kill()
 
 
 def sleep(step, batch, workdir):
-  """Alive, heartbeats and all, but stuck."""
+  """Blocks, while the heartbeats of JAX continue."""
   del step
-  _tell_when(workdir)
+  _write_fault_time(workdir)
   time.sleep(3600)
   return batch
 
 
 def stop(step, batch, workdir):
-  """As if swapped out: not even the clock of its watchdog runs."""
+  """Stops the process and its watchdog."""
   del step
-  _tell_when(workdir)
+  _write_fault_time(workdir)
   os.kill(os.getpid(), signal.SIGSTOP)
   return batch
 
 
 def nan(step, batch, workdir):
-  """A batch that is not finite."""
+  """Returns a batch that is not finite."""
   del step, workdir
   return batch | {'y': batch['y'] * np.float32(np.nan)}
 
 
 def unreadable(step, batch, workdir):
-  """What a reader of files does where a record is damaged."""
+  """Raises the error of a damaged record."""
   del batch, workdir
   raise ValueError(f'shard 3, record {step}: the checksum is wrong')
 
 
 def small_disk(step, batch, workdir):
-  """No file may grow beyond 100 kB: the log still fits, a checkpoint not."""
+  """Limits files to 100 kB, which fits the log but not a checkpoint."""
   del step, workdir
   _limit_files(100_000)
   return batch
 
 
 def full_disk(step, batch, workdir):
-  """Not a byte more."""
+  """Makes every write fail."""
   del step, workdir
   _limit_files(0)
   return batch
@@ -222,12 +230,12 @@ FAULTS = {
     full_disk,
   )
 }
-# Milliseconds from the call of the save to the kill.
+# Milliseconds between the call of the save and the kill.
 SAVE_FAULTS = {f'die_{ms}_ms_into_save': ms for ms in (0, 20, 100, 300)}
 
 
-def _tell_when(workdir):
-  (workdir / 'harmed').write_text(str(time.monotonic()))
+def _write_fault_time(workdir):
+  (workdir / 'fault_time').write_text(str(time.monotonic()))
 
 
 def _limit_files(size):
@@ -240,17 +248,17 @@ def _kill():
 
 
 def _after_save(step, milliseconds):
-  """Kills this process so long after the save of `step` was called."""
+  """Kills this process some time after the save of `step` is called."""
 
-  def save(checkpointer, at, state):
+  def save(checkpointer, at, *contents):
     if at == step:
       if milliseconds:
         threading.Timer(milliseconds / 1000, _kill).start()
-      original(checkpointer, at, state)
+      original(checkpointer, at, *contents)
       if not milliseconds:
         _kill()
     else:
-      original(checkpointer, at, state)
+      original(checkpointer, at, *contents)
 
   original, Checkpointer.save = Checkpointer.save, save
 

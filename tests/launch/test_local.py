@@ -14,7 +14,7 @@ import pytest
 
 from launch import local
 
-RUN = '--config'  # The fields of RunConfig.
+RUN = '--config.run'
 TINY = (
   '--preset=quick',
   '--config.core.mem_slots=2',
@@ -255,7 +255,7 @@ def test_stopped_launcher_saves_and_the_same_command_resumes(
   assert code == 75, output
   code, output = Launched(checkout, tmp_path / 'run', '--processes=2').finish()
   assert code == 0, output
-  assert re.search(r'from step [1-9]', output), output
+  assert re.search(r'resuming at step [1-9]', output), output
   assert digests(tmp_path / 'run') == uninterrupted
 
 

@@ -83,5 +83,5 @@ def test_requeued_job_equals_an_uninterrupted_one(checkout, tmp_path):
       final[name] = digests(workdir, 2000)
     assert show_job(environment, number)['Restarts'] == '1'
   output = log.read_text()
-  assert re.search(r'from step [1-9]', output), output
+  assert re.search(r'resuming at step [1-9]', output), output
   assert final['requeued'] == final['uninterrupted']

@@ -1,4 +1,4 @@
-"""Runs programs of these tests in processes of their own, alone or as a job."""
+"""Runs test programs in subprocesses, alone or as a job."""
 
 from collections.abc import Sequence
 import os
@@ -19,23 +19,23 @@ def run(
   devices: int,
   timeout: float = 300,
 ) -> list[tuple[int, str]]:
-  """Runs a program once for each of `arguments`; several are one job.
+  """Runs a program once for each of `arguments`; several form a job.
 
-  Each process of a job gets HOST:PORT COUNT ID behind its own arguments. What
-  still runs after `timeout` seconds is killed, and has the code -9.
+  Each process of a job gets HOST:PORT COUNT ID after its own arguments. A
+  process that runs longer than `timeout` seconds is killed (exit code -9).
 
   Returns:
-    Exit code and output of each.
+    Exit code and output of each process.
   """
   ended = _run(program, arguments, devices, timeout)
-  if _port_was_taken(ended):  # After we had seen it free.
+  if _port_was_taken(ended):  # Since `_unused_port` found it free.
     ended = _run(program, arguments, devices, timeout)
   return ended
 
 
 def _run(program, arguments, devices, timeout):
-  # Code that other flags made differs in the last bit. Of two counts the last
-  # holds.
+  # Other flags would compile code that differs in the last bit. The last device
+  # count applies.
   flags = os.environ['XLA_FLAGS']
   flags += f' --xla_force_host_platform_device_count={devices}'
   environment = os.environ | {'XLA_FLAGS': flags, 'PYTHONPATH': str(ROOT)}
@@ -66,7 +66,7 @@ def _run(program, arguments, devices, timeout):
           )
       deadline = time.monotonic() + timeout
       while any(code is None for code, _ in ended()):
-        # Without a port for process 0 the others would wait for it.
+        # The others would wait for a process 0 that has no port.
         if time.monotonic() > deadline or _port_was_taken(ended()):
           break
         time.sleep(0.1)
@@ -80,7 +80,7 @@ def _run(program, arguments, devices, timeout):
 
 def _port_was_taken(ended):
   return any(
-    code and 'Failed to start RPC server' in said for code, said in ended
+    code and 'Failed to start RPC server' in output for code, output in ended
   )
 
 

@@ -1,11 +1,11 @@
-"""Replicas of a state that have come apart, as by a fault of a device."""
+"""Makes replicas that differ, as after a hardware fault."""
 
 import jax
 import numpy as np
 
 
 def with_flipped_bit(array, replica):
-  """The replicated array with the lowest bit of one replica's element 1 off."""
+  """Flips the lowest bit of element 1 on one replica of a replicated array."""
   shards = []
   for i, shard in enumerate(array.addressable_shards):
     words = np.array(shard.data)

@@ -1,4 +1,4 @@
-"""A small network, its batches and its start, for the tests of updates."""
+"""A small network with batches and an initial state, for tests of updates."""
 
 import jax
 import jax.numpy as jnp
@@ -20,30 +20,31 @@ def make_params():
 
 
 def errors(params, batch):
-  """Squared errors [B, T] of a small network."""
+  """Returns the squared errors [B, T] of a small network."""
   outputs = jnp.tanh(batch['x'] @ params['hidden']) @ params['out']
   return (outputs - batch['y']) ** 2
 
 
-def loss_fn(params, network_state, key, batch):
+def loss_fn(params, network_state, carry, key, batch):
   del key
   squared, mask = errors(params, batch), batch['mask']
   aux = LossAux(
     weight=mask.sum(),
     metrics={'largest': (squared.max(), 1), 'tokens': (mask.sum(), 1)},
     network_state=network_state,
+    carry=carry,
   )
   return (squared * mask).sum(), aux
 
 
 def make_batch(seed):
-  """A global batch whose quarters have 6, 3, 1 and 0 valid steps."""
+  """Returns a global batch whose quarters have 6, 3, 1 and 0 valid steps."""
   rng = np.random.default_rng(seed)
   mask = np.zeros((B, T), np.float32)
   mask[:2] = mask[2, :2] = mask[3, 0] = mask[5, 1] = 1
   return {
     'x': rng.normal(size=(B, T, X)).astype(np.float32),
-    # Grows along the batch, so that where the mask is matters.
+    # Grows along the batch, so that the place of the mask matters.
     'y': rng.normal(size=(B, T)).astype(np.float32)
     + np.arange(B, dtype=np.float32)[:, None],
     'mask': mask,
@@ -51,7 +52,7 @@ def make_batch(seed):
 
 
 def sample(key, network_state):
-  """One example, for data made on the device."""
+  """Returns one example, for batches made on the device."""
   del network_state
   drawn = jax.random.uniform(key, (T, X + 2), minval=-1.0)
   return {
@@ -61,11 +62,12 @@ def sample(key, network_state):
   }
 
 
-def start(optimizer, devices=None, network_state=None, params=None):
+def start(optimizer, devices=None, network_state=None, params=None, carry=()):
   state = create_state(
     make_params() if params is None else params,
     network_state or {},
     optimizer,
     jax.random.key(1),
+    carry,
   )
   return parallel.place_state(state, devices)

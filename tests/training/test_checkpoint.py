@@ -1,4 +1,4 @@
-"""Tests `rmc_jax.training.checkpoint`: what is damaged is never restored."""
+"""Tests rmc_jax/training/checkpoint.py."""
 
 import resource
 import shutil
@@ -23,7 +23,7 @@ from rmc_jax.training.state import create_state
 
 
 def make_state(step: int = 0, width: int = 5, key=None, optimizer=None):
-  """A small state whose numbers tell its step; every dtype that can occur."""
+  """Returns a small state with every dtype, whose values depend on the step."""
   key = jax.random.key(7) if key is None else key
   params = {
     'memory/qkv': {'w': jnp.full((3, width), step + 0.5)},
@@ -90,21 +90,20 @@ def files_of(step_directory):
   ],
   ids=['typed', 'old', 'typed_rbg'],
 )
-def test_restores_every_leaf_bit_for_bit(tmp_path, key):
+def test_restore_is_bit_exact(tmp_path, key):
   state = make_state(4, key=key())
   with Checkpointer(tmp_path) as checkpointer:
     checkpointer.save(4, state)
   step, restored = restore(tmp_path, lambda: make_state(key=key()))
   assert step == 4
   assert_same(restored, state)
-  # The key goes on as it would have.
   np.testing.assert_array_equal(
     jax.random.normal(restored.key, (3,)), jax.random.normal(state.key, (3,))
   )
 
 
 @pytest.mark.parametrize(('saved_on', 'restored_on'), [(4, 1), (1, 4)])
-def test_fits_another_number_of_devices(tmp_path, saved_on, restored_on):
+def test_restore_to_another_number_of_devices(tmp_path, saved_on, restored_on):
   placed = place_state(make_state(2), jax.devices()[:saved_on])
   with Checkpointer(tmp_path) as checkpointer:
     checkpointer.save(2, placed)
@@ -114,11 +113,11 @@ def test_fits_another_number_of_devices(tmp_path, saved_on, restored_on):
   assert_same(again, make_state(2))
 
 
-def test_nothing_saved_is_none(tmp_path):
+def test_restore_returns_none_without_checkpoints(tmp_path):
   assert restore(tmp_path) is None
 
 
-def test_buffers_may_be_donated_while_the_save_is_under_way(tmp_path):
+def test_buffers_may_be_donated_during_a_save(tmp_path):
   big = jnp.arange(1_000_000, dtype=jnp.float32)
   overwrite = jax.jit(lambda x: x * 0 - 1, donate_argnums=0)
   wanted = np.array(big)
@@ -132,21 +131,21 @@ def test_buffers_may_be_donated_while_the_save_is_under_way(tmp_path):
   np.testing.assert_array_equal(restored['big'], wanted)
 
 
-def test_keeps_the_newest(tmp_path):
+def test_keeps_the_newest_steps(tmp_path):
   save_steps(tmp_path, 1, 2, 3, 4, keep=2)
   assert step_directories(tmp_path) == [3, 4]
-  save_steps(tmp_path, 5, keep=2)  # Steps of an earlier start count too.
+  save_steps(tmp_path, 5, keep=2)  # Counts the steps of an earlier start.
   assert step_directories(tmp_path) == [4, 5]
 
 
-def test_a_step_is_saved_once(tmp_path):
+def test_step_is_saved_once(tmp_path):
   with Checkpointer(tmp_path) as checkpointer:
     checkpointer.save(1, make_state(1))
     checkpointer.save(1, make_state(9))
   assert_same(restore(tmp_path)[1], make_state(1))
 
 
-def test_flipped_byte_in_any_file_falls_back(tmp_path):
+def test_flipped_byte_falls_back_to_the_previous_step(tmp_path):
   save_steps(tmp_path / 'good', 1, 2)
   for path in files_of(tmp_path / 'good' / '2'):
     copy = tmp_path / 'copy'
@@ -156,7 +155,7 @@ def test_flipped_byte_in_any_file_falls_back(tmp_path):
     if not content:
       shutil.rmtree(copy)
       continue
-    content[len(content) // 2] ^= 0x20  # Leaves JSON readable, mostly.
+    content[len(content) // 2] ^= 0x20  # Usually keeps JSON valid.
     file.write_bytes(content)
     step, restored = restore(copy)
     assert step == 1, path
@@ -177,13 +176,13 @@ def delete(file):
   file.unlink()
 
 
-@pytest.mark.parametrize('harm', [truncate, delete])
-def test_truncated_or_deleted_file_falls_back(tmp_path, harm):
+@pytest.mark.parametrize('damage', [truncate, delete])
+def test_truncated_or_deleted_file_falls_back(tmp_path, damage):
   save_steps(tmp_path / 'good', 1, 2)
   for path in files_of(tmp_path / 'good' / '2'):
     copy = tmp_path / 'copy'
     shutil.copytree(tmp_path / 'good', copy)
-    harm(copy / path.relative_to(tmp_path / 'good'))
+    damage(copy / path.relative_to(tmp_path / 'good'))
     step, restored = restore(copy)
     assert step == 1, path
     assert_same(restored, make_state(1))
@@ -196,7 +195,7 @@ def test_added_file_falls_back(tmp_path):
   assert restore(tmp_path)[0] == 1
 
 
-def test_other_numbers_in_whole_files_fall_back(tmp_path):
+def test_wrong_array_digest_falls_back(tmp_path):
   save_steps(tmp_path, 1, 2)
   leaves = manifest.read(tmp_path / '2')['leaves']
   leaves['params/scalar']['digest'] = '0' * 64
@@ -207,7 +206,7 @@ def test_other_numbers_in_whole_files_fall_back(tmp_path):
   assert 'params/scalar' in reason
 
 
-def test_empty_higher_step_is_put_aside_and_can_be_saved_again(tmp_path):
+def test_empty_higher_step_is_quarantined_and_can_be_saved_again(tmp_path):
   save_steps(tmp_path, 1)
   for _ in range(2):
     (tmp_path / '9').mkdir()
@@ -222,35 +221,35 @@ def test_empty_higher_step_is_put_aside_and_can_be_saved_again(tmp_path):
   assert restore(tmp_path)[0] == 9
 
 
-def test_refuses_loudly_if_none_is_good_and_touches_nothing(tmp_path):
+def test_no_good_checkpoint_raises_and_changes_nothing(tmp_path):
   save_steps(tmp_path, 1, 2)
   for step in (1, 2):
     (tmp_path / str(step) / 'commit_success.txt').write_text('')
-  for _ in range(2):  # Starting again is no way round it.
+  for _ in range(2):  # Starting again raises the same error.
     with pytest.raises(NoGoodCheckpoint, match=r'step 2: .*; step 1: '):
       restore(tmp_path)
   assert step_directories(tmp_path) == [1, 2]
 
 
-def test_a_first_save_that_was_cut_short_is_no_checkpoint(tmp_path):
+def test_incomplete_first_save_counts_as_no_checkpoint(tmp_path):
   save_steps(tmp_path, 1)
   (tmp_path / '1' / manifest.FILE_NAME).unlink()
   assert restore(tmp_path) is None
   assert step_directories(tmp_path) == []
 
 
-def test_what_a_killed_save_left_is_removed(tmp_path):
+def test_files_of_a_killed_save_are_removed(tmp_path):
   save_steps(tmp_path, 1)
   left = tmp_path / '2.orbax-checkpoint-tmp'
   shutil.copytree(tmp_path / '1', left)
   with Checkpointer(tmp_path) as checkpointer:
     assert checkpointer.restore(jax.eval_shape(make_state))[0] == 1
-    # Orbax removes it in a thread, which the next save waits for.
+    # Orbax removes it in a thread that the next save waits for.
     checkpointer.save(3, make_state(3))
     assert not left.exists()
 
 
-def test_who_only_reads_touches_nothing_of_a_run_that_goes_on(tmp_path):
+def test_read_only_changes_nothing_in_a_run_in_progress(tmp_path):
   target = jax.eval_shape(make_state)
   with Checkpointer(tmp_path / 'none', read_only=True) as reader:
     assert reader.restore(target) is None
@@ -258,7 +257,7 @@ def test_who_only_reads_touches_nothing_of_a_run_that_goes_on(tmp_path):
     writer.save(3, make_state(3))
     writer.wait()
     writer.save(6, make_state(6))
-    # Committed by Orbax, but not yet with its manifest.
+    # Orbax has committed step 6, which has no manifest yet.
     writer._manager.wait_until_finished()
     unfinished = tmp_path / '9.orbax-checkpoint-tmp'
     unfinished.mkdir()
@@ -272,17 +271,17 @@ def test_who_only_reads_touches_nothing_of_a_run_that_goes_on(tmp_path):
     with Checkpointer(tmp_path, keep=1, read_only=True) as reader:
       assert reader.restore(target)[0] == 6
     (tmp_path / '6' / 'manifest.json').unlink()
-    # However few it would keep itself.
+    # `keep` does not apply to a reader.
     with Checkpointer(tmp_path, keep=1, read_only=True) as reader:
       assert reader.restore(target)[0] == 3
     assert step_directories(tmp_path) == [3, 6]
 
 
-def test_changed_model_is_refused_with_the_difference(tmp_path):
+def test_changed_model_raises_with_the_difference(tmp_path):
   save_steps(tmp_path, 1)
-  with pytest.raises(StructureMismatch) as refused:
+  with pytest.raises(StructureMismatch) as error:
     restore(tmp_path, lambda: make_state(width=7))
-  lines = str(refused.value).splitlines()
+  lines = str(error.value).splitlines()
   assert (
     '  params/memory/qkv/w: float32[3, 5] in the checkpoint, '
     'float32[3, 7] here' in lines
@@ -291,36 +290,38 @@ def test_changed_model_is_refused_with_the_difference(tmp_path):
   assert step_directories(tmp_path) == [1]
 
 
-def test_changed_optimizer_is_refused_with_the_difference(tmp_path):
+def test_changed_optimizer_raises_with_the_difference(tmp_path):
   save_steps(tmp_path, 1)
-  with pytest.raises(StructureMismatch) as refused:
+  with pytest.raises(StructureMismatch) as error:
     restore(tmp_path, lambda: make_state(optimizer=optax.sgd(1e-3)))
   assert 'opt_state/0/mu/half: bfloat16[2] only in the checkpoint' in str(
-    refused.value
+    error.value
   )
 
 
-def test_changed_kind_of_key_is_refused(tmp_path):
+def test_changed_key_type_raises(tmp_path):
   save_steps(tmp_path, 1)
   with pytest.raises(StructureMismatch, match=r'key: key<fry>\[\] in the'):
     restore(tmp_path, lambda: make_state(key=jax.random.PRNGKey(7)))
 
 
-def test_a_long_difference_is_cut(tmp_path):
+def test_long_difference_is_truncated(tmp_path):
   save_steps(tmp_path, 1)
-  with pytest.raises(StructureMismatch, match=r'and \d+ more$') as refused:
+  with pytest.raises(StructureMismatch, match=r'and \d+ more$') as error:
     restore(tmp_path, lambda: {f'other_{i}': jnp.zeros(i) for i in range(30)})
-  assert len(str(refused.value).splitlines()) == 14
+  assert len(str(error.value).splitlines()) == 14
 
 
-def test_other_conditions_are_told(tmp_path, monkeypatch, caplog):
+def test_other_devices_are_logged(tmp_path, monkeypatch, caplog):
   save_steps(tmp_path, 1)
   assert restore(tmp_path)[0] == 1
-  assert 'other conditions' not in caplog.text
-  devices = manifest.devices() | {'device_kind': 'abacus', 'came_later': 3}
+  assert 'other versions' not in caplog.text
+  devices = manifest.devices() | {'device_kind': 'abacus', 'new_entry': 3}
   monkeypatch.setattr(manifest, 'devices', lambda: devices)
   assert restore(tmp_path)[0] == 1
-  assert 'other conditions: device_kind cpu -> abacus. The' in caplog.text
+  assert (
+    'other versions or devices: device_kind cpu -> abacus. The' in caplog.text
+  )
 
 
 @pytest.mark.parametrize(
@@ -331,12 +332,12 @@ def test_other_conditions_are_told(tmp_path, monkeypatch, caplog):
     ((1, 2), 1, 'process 0 step 2, process 1 step 1'),
   ],
 )
-def test_processes_that_see_different_steps_are_refused(
+def test_processes_that_see_different_steps_raise(
   tmp_path, monkeypatch, steps, elsewhere, message
 ):
   save_steps(tmp_path, *steps)
   with Checkpointer(tmp_path) as checkpointer, monkeypatch.context() as patch:
-    # As this process would be one of two.
+    # As in a job of two processes.
     patch.setattr(jax, 'process_count', lambda: 2)
     patch.setattr(
       multihost_utils,
@@ -347,14 +348,14 @@ def test_processes_that_see_different_steps_are_refused(
       checkpointer.restore(jax.eval_shape(make_state))
 
 
-def test_keeping_none_is_refused(tmp_path):
-  with pytest.raises(ConfigurationError, match='got 0'):
+def test_keep_below_one_raises(tmp_path):
+  with pytest.raises(ConfigurationError, match='Got: 0'):
     Checkpointer(tmp_path, keep=0)
 
 
 def test_poll_completes_a_save(tmp_path):
   with Checkpointer(tmp_path) as checkpointer:
-    checkpointer.poll()  # Nothing under way.
+    checkpointer.poll()  # No save is in progress.
     checkpointer.save(1, make_state(1))
     poll_until(checkpointer, (tmp_path / '1' / manifest.FILE_NAME).exists)
 
@@ -375,26 +376,26 @@ def test_poll_does_not_wait(tmp_path, monkeypatch):
 
 @pytest.fixture
 def small_disk():
-  """No file may grow beyond 100 kB: writing one fails as on a full disk."""
+  """Limits files to 100 kB; writing more fails as on a full disk."""
   former = resource.getrlimit(resource.RLIMIT_FSIZE)
   resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, former[1]))
   yield
   resource.setrlimit(resource.RLIMIT_FSIZE, former)
 
 
-def test_failed_save_is_noticed_by_poll(tmp_path, small_disk):
+def test_poll_raises_after_a_failed_save(tmp_path, small_disk):
   save_steps(tmp_path, 1)
   noise = np.random.default_rng(0).normal(size=(600, 600))  # Does not compress.
   checkpointer = Checkpointer(tmp_path)
   checkpointer.save(2, {'noise': jnp.asarray(noise, jnp.float32)})
-  with pytest.raises(SaveFailed, match=r'step 2 .*newest whole .*: step 1'):
+  with pytest.raises(SaveFailed, match=r'step 2 .*newest complete .*: step 1'):
     poll_until(checkpointer, lambda: False)
   assert restore(tmp_path)[0] == 1
 
 
-def test_failed_save_is_noticed_by_the_next(tmp_path, small_disk):
+def test_save_raises_after_a_failed_save(tmp_path, small_disk):
   noise = np.random.default_rng(0).normal(size=(600, 600))
   checkpointer = Checkpointer(tmp_path)
   checkpointer.save(2, {'noise': jnp.asarray(noise, jnp.float32)})
-  with pytest.raises(SaveFailed, match='newest whole checkpoint: none'):
+  with pytest.raises(SaveFailed, match='newest complete checkpoint: none'):
     checkpointer.save(3, make_state(3))

@@ -1,11 +1,11 @@
-"""Tests rmc_jax/training/cluster.py on environments as launchers make them."""
+"""Tests rmc_jax/training/cluster.py with the environments of launchers."""
 
 import pytest
 
 from rmc_jax.errors import ConfigurationError
 from rmc_jax.training import cluster
 
-# Of task 5 of 7, the second on the third of three hosts: 2 + 2 + 3 tasks.
+# Task 5 of 7: the second task on the third of three hosts (2 + 2 + 3 tasks).
 SLURM = {
   'SLURM_JOB_ID': '123',
   'SLURM_STEP_NODELIST': 'n[1-3]',
@@ -26,7 +26,7 @@ OPEN_MPI = {
 
 @pytest.fixture
 def installed(monkeypatch):
-  """Has just these packages be there, of those that are asked for."""
+  """Makes only the named packages appear installed."""
 
   def make(*names):
     monkeypatch.setattr(
@@ -43,7 +43,7 @@ def installed(monkeypatch):
   ('environment', 'name', 'method'),
   [(SLURM, 'Slurm', 'slurm'), (OPEN_MPI, 'Open MPI', 'ompi')],
 )
-def test_a_task_knows_its_place(installed, environment, name, method):
+def test_find_returns_the_place_of_a_task(installed, environment, name, method):
   del installed
   assert cluster.find(environment) == cluster.Place(
     name=name,
@@ -59,7 +59,7 @@ def test_a_task_knows_its_place(installed, environment, name, method):
   'environment',
   [
     {},
-    # A batch script, before srun: nothing but itself runs there.
+    # A batch script, outside a step.
     {k: v for k, v in SLURM.items() if 'STEP' not in k},
     SLURM | {'SLURM_NTASKS': '1'},
     OPEN_MPI | {'OMPI_COMM_WORLD_SIZE': '1'},
@@ -67,25 +67,25 @@ def test_a_task_knows_its_place(installed, environment, name, method):
     {'KUBERNETES_SERVICE_HOST': '10.0.0.1'},
   ],
 )
-def test_a_process_on_its_own(installed, environment):
+def test_find_returns_none_for_a_single_process(installed, environment):
   del installed
   assert cluster.find(environment) is None
 
 
-def test_open_mpi_5_has_to_be_told_where_rank_0_is(installed):
+def test_open_mpi_5_does_not_give_the_address_of_rank_0(installed):
   del installed
   environment = dict(OPEN_MPI)
   del environment['OMPI_MCA_orte_hnp_uri']
   assert cluster.find(environment).method == 'deactivate'
 
 
-def test_a_tpu_is_left_to_jax(installed):
+def test_jax_detects_a_cloud_tpu(installed):
   installed('libtpu')
   assert cluster.find({}).name == 'Cloud TPU'
   assert cluster.find({'JAX_PLATFORMS': 'cpu'}) is None
 
 
-def test_a_pod_needs_the_package_that_asks_for_its_siblings(installed):
+def test_kubernetes_without_its_package_raises(installed):
   pod = {'KUBERNETES_SERVICE_HOST': '10.0.0.1', 'JOB_COMPLETION_INDEX': '2'}
   with pytest.raises(ConfigurationError, match=r'Install jax\[k8s\]'):
     cluster.find(pod)
@@ -97,27 +97,27 @@ def test_a_pod_needs_the_package_that_asks_for_its_siblings(installed):
   ('gpus', 'changes', 'expected'),
   [
     ('', {}, None),  # A CPU.
-    ('0,1,2,3,4,5', {}, [2, 3]),  # All see all.
+    ('0,1,2,3,4,5', {}, [2, 3]),  # All processes see all GPUs.
     ('0,1,2', {}, [1]),
-    ('7', {}, [0]),  # Bound: each sees its own.
+    ('7', {}, [0]),  # Each process sees its own GPU.
     ('4,5,6', {'SLURM_GPUS_PER_TASK': '3'}, [0, 1, 2]),
   ],
 )
-def test_the_gpus_of_a_host_are_divided(installed, gpus, changes, expected):
+def test_gpus_of_a_host_are_divided(installed, gpus, changes, expected):
   del installed
   environment = SLURM | changes | {'CUDA_VISIBLE_DEVICES': gpus}
   place = cluster.find(environment)
   assert cluster.local_devices(place, environment) == expected
 
 
-def test_gpus_that_do_not_divide_are_refused(installed):
+def test_gpus_that_do_not_divide_raise(installed):
   del installed
   environment = SLURM | {'CUDA_VISIBLE_DEVICES': '0,1,2,3'}
   with pytest.raises(ConfigurationError, match='4 GPUs do not divide .* 3'):
     cluster.local_devices(cluster.find(environment), environment)
 
 
-def test_without_the_variable_the_driver_is_asked(
+def test_nvidia_smi_lists_gpus_without_cuda_visible_devices(
   installed, monkeypatch, tmp_path
 ):
   del installed

@@ -1,4 +1,4 @@
-"""Tests rmc_jax/training/distributed.py, with real processes at the end."""
+"""Tests rmc_jax/training/distributed.py, some of it with two processes."""
 
 import pathlib
 
@@ -10,10 +10,10 @@ from rmc_jax.errors import ConfigurationError
 from rmc_jax.training import distributed
 from tests.training import jobs
 
-PROGRAM = pathlib.Path(__file__).with_name('one_of_two.py')
+PROGRAM = pathlib.Path(__file__).with_name('job_program.py')
 
 
-def test_without_flags_this_is_a_job_of_one_process():
+def test_initialize_without_arguments_does_nothing():
   distributed.initialize()
   assert not jax.distributed.is_initialized()
   assert distributed.is_primary()
@@ -23,10 +23,13 @@ def test_without_flags_this_is_a_job_of_one_process():
 @pytest.mark.parametrize(
   ('arguments', 'message'),
   [
-    ({'process_id': 1}, 'coordinator_address and process_count missing'),
+    (
+      {'process_id': 1},
+      r'missing: coordinator_address and process_count\. Got: \[1\]',
+    ),
     (
       {'coordinator_address': 'a:1', 'process_count': 2},
-      r"process_id missing, the others are \['a:1', 2\]",
+      r"missing: process_id\. Got: \['a:1', 2\]",
     ),
     (
       {
@@ -34,7 +37,7 @@ def test_without_flags_this_is_a_job_of_one_process():
         'process_count': 2,
         'process_id': 2,
       },
-      'from 0 to 1 in a job of 2, got 2',
+      'from 0 to 1 in a job of 2 processes. Got: 2',
     ),
     (
       {
@@ -42,7 +45,7 @@ def test_without_flags_this_is_a_job_of_one_process():
         'process_count': 0,
         'process_id': 0,
       },
-      'process_count must be positive, got 0',
+      'process_count must be at least 1. Got: 0',
     ),
     (
       {
@@ -50,29 +53,29 @@ def test_without_flags_this_is_a_job_of_one_process():
         'process_count': 2,
         'process_id': 0,
       },
-      "host:port .* got 'somewhere'",
+      "host:port .* Got: 'somewhere'",
     ),
   ],
 )
-def test_flags_that_make_no_job_are_refused(arguments, message):
+def test_incomplete_or_invalid_arguments_raise(arguments, message):
   with pytest.raises(ConfigurationError, match=message):
     distributed.initialize(**arguments)
 
 
 def run_job(folder, processes, devices_each):
-  """Runs the program in so many processes; returns what each ended with."""
-  outputs = [folder / f'{processes}_{i}.npz' for i in range(processes)]
-  for code, said in jobs.run(
+  """Runs the program as a job; returns the results of each process."""
+  paths = [folder / f'{processes}_{i}.npz' for i in range(processes)]
+  for code, output in jobs.run(
     ['-W', 'error', str(PROGRAM)],
-    [[output] for output in outputs],
+    [[path] for path in paths],
     devices=devices_each,
   ):
-    assert code == 0, said
-  return [dict(np.load(output)) for output in outputs]
+    assert code == 0, output
+  return [dict(np.load(path)) for path in paths]
 
 
 @pytest.mark.multiprocess
-def test_two_processes_train_as_one_with_two_devices(tmp_path):
+def test_two_processes_match_one_with_two_devices(tmp_path):
   first, second = run_job(tmp_path, processes=2, devices_each=1)
   (alone,) = run_job(tmp_path, processes=1, devices_each=2)
   assert first['primary']
@@ -85,8 +88,7 @@ def test_two_processes_train_as_one_with_two_devices(tmp_path):
   ]
   for name in (*trained, 'evaluation'):
     assert first[name].tobytes() == second[name].tobytes(), name
-    # The order in which two float32 numbers are added is another one in
-    # another layout, 16 times over and through Adam.
+    # 16 updates of Adam that sum float32 numbers in another order.
     np.testing.assert_allclose(
       first[name], alone[name], rtol=1e-5, err_msg=name
     )
@@ -94,13 +96,13 @@ def test_two_processes_train_as_one_with_two_devices(tmp_path):
   for key in ('typed', 'old'):
     assert np.all(np.diff(alone[f'{key}_losses'][:4]) != 0)
   for result in (first, second, alone):
-    # Only one device differs, but each process hears of it.
+    # One device differs, and each process raises.
     assert "['out']" in str(result['divergence'])
     assert 'hidden' not in str(result['divergence'])
 
 
-def test_who_is_told_everything_looks_at_no_cluster(monkeypatch):
-  # As in a pod whose image has no package to ask the cluster with.
+def test_complete_arguments_skip_cluster_detection(monkeypatch):
+  # A pod whose image lacks the kubernetes package.
   monkeypatch.setenv('JOB_COMPLETION_INDEX', '1')
   monkeypatch.setenv('KUBERNETES_SERVICE_HOST', '10.0.0.1')
   given = {}

@@ -1,4 +1,4 @@
-"""Tests rmc_jax/training/evaluate.py: every example exactly once."""
+"""Tests rmc_jax/training/evaluate.py."""
 
 import chex
 import jax
@@ -13,7 +13,7 @@ from rmc_jax.training import evaluate as evaluate_lib
 from rmc_jax.training import parallel
 from rmc_jax.training.state import create_state
 
-B = 8  # A multiple of the four devices; the split sizes below are of neither.
+B = 8  # A multiple of the four devices, unlike most split sizes below.
 
 
 def make_state(devices=None):
@@ -27,7 +27,7 @@ def make_state(devices=None):
 
 
 def metric_fn(params, network_state, batch):
-  """A weighted sum that tells every example apart, [B] and [B]."""
+  """Returns weighted sums, different for every example, [B] and [B]."""
   values = batch['x'].sum(-1) * params['scale'] + network_state['shift']
   return {
     'value': (values * batch['weight'], batch['weight']),
@@ -69,7 +69,7 @@ def sample(key):
 
 
 @pytest.mark.parametrize('num_devices', [1, 4])
-def test_generated_examples_have_the_keys_of_their_indices(num_devices):
+def test_generated_examples_get_keys_by_index(num_devices):
   devices = jax.devices()[:num_devices]
   evaluate = evaluate_lib.make_evaluate_generated(
     metric_fn,
@@ -90,7 +90,7 @@ def test_generated_examples_have_the_keys_of_their_indices(num_devices):
   assert sums['examples'] == (13, 13)
 
 
-def test_a_dropped_last_batch_is_noticed(monkeypatch):
+def test_dropped_last_batch_raises(monkeypatch):
   monkeypatch.setattr(
     evaluate_lib, '_num_batches', lambda size, batch: size // batch
   )
@@ -101,12 +101,12 @@ def test_a_dropped_last_batch_is_noticed(monkeypatch):
     evaluate(make_state())
 
 
-def test_what_fills_up_the_last_batch_may_be_nan():
+def test_metric_of_padding_may_be_nan():
   def fragile(params, network_state, batch):
     del params, network_state
-    # Two examples a device: the last two devices have nothing but filling.
-    is_filling = jax.lax.axis_index(parallel.AXIS) >= 2
-    values = jnp.where(is_filling, jnp.nan, batch)
+    # With two examples per device, the last two devices hold padding only.
+    is_padding = jax.lax.axis_index(parallel.AXIS) >= 2
+    values = jnp.where(is_padding, jnp.nan, batch)
     return {'value': (values, jnp.ones_like(values))}
 
   evaluate = evaluate_lib.make_evaluate(
@@ -115,7 +115,7 @@ def test_what_fills_up_the_last_batch_may_be_nan():
   assert evaluate(make_state())['value'] == (9, 3)
 
 
-def test_evaluating_again_neither_compiles_nor_eats_the_state():
+def test_evaluate_compiles_once_and_keeps_the_state():
   chex.clear_trace_counter()
   evaluate = evaluate_lib.make_evaluate(
     chex.assert_max_traces(metric_fn, n=1),
@@ -127,7 +127,7 @@ def test_evaluating_again_neither_compiles_nor_eats_the_state():
   assert state.params['scale'] == 2
 
 
-def test_a_metric_summed_over_the_batch_is_refused():
+def test_metric_summed_over_the_batch_raises():
   def summed(params, network_state, batch):
     pairs = metric_fn(params, network_state, batch)
     return {name: (s.sum(), c.sum()) for name, (s, c) in pairs.items()}
@@ -135,19 +135,19 @@ def test_a_metric_summed_over_the_batch_is_refused():
   evaluate = evaluate_lib.make_evaluate(
     summed, make_examples(13), global_batch_size=B
   )
-  with pytest.raises(ValueError, match=r"2 examples; 'value' .*\[\(\), \(\)\]"):
+  with pytest.raises(ValueError, match=r"2 examples.*'value': \[\(\), \(\)\]"):
     evaluate(make_state())
 
 
 @pytest.mark.parametrize(
   'examples', [{}, np.zeros((0, 3)), {'x': np.zeros(3), 'y': np.zeros(4)}]
 )
-def test_a_split_without_one_size_is_refused(examples):
+def test_empty_or_inconsistent_split_raises(examples):
   with pytest.raises(ValueError, match='same leading axis'):
     evaluate_lib.make_evaluate(metric_fn, examples, global_batch_size=B)
 
 
-def test_a_batch_that_does_not_divide_is_refused_with_both_numbers():
+def test_batch_that_does_not_divide_raises():
   with pytest.raises(ConfigurationError, match='batch of 10 .* 4 devices'):
     evaluate_lib.make_evaluate(
       metric_fn, make_examples(20), global_batch_size=10

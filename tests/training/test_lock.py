@@ -1,5 +1,7 @@
-"""Tests `rmc_jax.training.lock`: held by one, free as soon as that one ends."""
+"""Tests rmc_jax/training/lock.py."""
 
+import errno
+import fcntl
 import re
 import subprocess
 import sys
@@ -13,28 +15,42 @@ from tests.training import jobs
 HOLD = """
 import pathlib, sys
 from rmc_jax.training import lock
-with lock.hold(pathlib.Path(sys.argv[1])):
+with lock.acquire_lock(pathlib.Path(sys.argv[1])):
   print('held', flush=True)
   sys.stdin.read()
 """
 
 
-def test_the_second_is_refused_and_the_next_is_not(tmp_path):
+def test_second_holder_raises_until_the_first_releases(tmp_path):
   workdir = tmp_path / 'new' / 'run'
   for _ in range(2):
-    with lock.hold(workdir):
+    with lock.acquire_lock(workdir):
       message = f'training in {re.escape(str(workdir))}'
       with (
         pytest.raises(ConfigurationError, match=message),
-        lock.hold(workdir),
+        lock.acquire_lock(workdir),
       ):
         pass
-      with lock.hold(tmp_path / 'other'):
+      with lock.acquire_lock(tmp_path / 'other'):
         pass
+
+
+def test_file_system_without_locks_raises(tmp_path, monkeypatch):
+  def flock(file, operation):
+    raise OSError(errno.ENOLCK, 'No locks available')
+
+  monkeypatch.setattr(fcntl, 'flock', flock)
+  with (
+    pytest.raises(
+      ConfigurationError, match='does not support file locks.*No l'
+    ),
+    lock.acquire_lock(tmp_path),
+  ):
+    pass
 
 
 @pytest.mark.slow
-def test_a_killed_process_lets_go(tmp_path):
+def test_killed_process_releases_the_lock(tmp_path):
   with subprocess.Popen(
     [sys.executable, '-c', HOLD, str(tmp_path)],
     cwd=jobs.ROOT,
@@ -46,11 +62,11 @@ def test_a_killed_process_lets_go(tmp_path):
       assert child.stdout.readline() == 'held\n'
       with (
         pytest.raises(ConfigurationError, match='Another process'),
-        lock.hold(tmp_path),
+        lock.acquire_lock(tmp_path),
       ):
         pass
     finally:
       child.kill()
       child.wait()
-  with lock.hold(tmp_path):
+  with lock.acquire_lock(tmp_path):
     pass

@@ -1,4 +1,4 @@
-"""Tests `rmc_jax.training.log`: one line a step, whatever happened before."""
+"""Tests rmc_jax/training/log.py."""
 
 import json
 import math
@@ -29,11 +29,11 @@ def without_time(workdir):
   ]
 
 
-def test_one_object_a_step_flushed_as_written(tmp_path):
+def test_writes_one_flushed_object_per_step(tmp_path):
   log = MetricsLog(tmp_path, 0)
   log.write(2, {'loss': 0.5, 'accuracy': 0.25})
   log.write(3, None, {'accuracy': 0.75})
-  lines = (tmp_path / FILE_NAME).read_text().splitlines()  # Not closed yet.
+  lines = (tmp_path / FILE_NAME).read_text().splitlines()  # Before close().
   assert [json.loads(line).keys() for line in lines] == [
     {'step', 'train', 'time'},
     {'step', 'eval', 'time'},
@@ -45,14 +45,14 @@ def test_one_object_a_step_flushed_as_written(tmp_path):
   ]
 
 
-def test_numbers_come_back_exactly(tmp_path):
+def test_numbers_are_exact(tmp_path):
   log = MetricsLog(tmp_path, 0)
   log.write(1, {'loss': 1 / 3})
   log.close()
   assert read_metrics(tmp_path)[0]['train']['loss'] == 1 / 3
 
 
-def test_what_is_not_finite_is_null(tmp_path):
+def test_non_finite_values_are_null(tmp_path):
   log = MetricsLog(tmp_path, 0)
   log.write(1, {'loss': math.nan, 'norm': math.inf, 'accuracy': 0.0})
   log.close()
@@ -64,27 +64,27 @@ def test_what_is_not_finite_is_null(tmp_path):
 
 
 @pytest.mark.parametrize('restored', [0, 1, 2, 3, 4])
-def test_a_resumed_log_equals_an_uninterrupted_one(tmp_path, restored):
+def test_resumed_log_equals_an_uninterrupted_one(tmp_path, restored):
   write_steps(tmp_path / 'once', 0, 1, 2, 3, 4)
   write_steps(tmp_path / 'twice', 0, *range(1, 5))
   write_steps(tmp_path / 'twice', restored, *range(restored + 1, 5))
   assert without_time(tmp_path / 'twice') == without_time(tmp_path / 'once')
 
 
-def test_a_last_line_cut_off_in_writing_is_written_again(tmp_path):
+def test_incomplete_last_line_is_written_again(tmp_path):
   write_steps(tmp_path, 0, 1, 2, 3)
   path = tmp_path / FILE_NAME
-  whole = path.read_bytes()
-  last = len(whole.splitlines(keepends=True)[-1])
+  content = path.read_bytes()
+  last = len(content.splitlines(keepends=True)[-1])
   for cut in range(1, last + 1):
-    path.write_bytes(whole[:-cut])
+    path.write_bytes(content[:-cut])
     assert [line['step'] for line in read_metrics(tmp_path)] == [1, 2]
     write_steps(tmp_path, 2, 3)
     assert [line['step'] for line in read_metrics(tmp_path)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize('line', ['\0\0\0\n', '{"loss": 1}\n', '[2]\n'])
-def test_an_unreadable_line_inside_is_refused_and_kept(tmp_path, line):
+def test_invalid_line_raises_and_is_kept(tmp_path, line):
   write_steps(tmp_path, 0, 1)
   with (tmp_path / FILE_NAME).open('a') as file:
     file.write(line + '{"step": 3}\n')
@@ -94,7 +94,7 @@ def test_an_unreadable_line_inside_is_refused_and_kept(tmp_path, line):
   assert (tmp_path / FILE_NAME).read_bytes() == before
 
 
-def test_seconds_go_on_from_the_last_line_kept(tmp_path):
+def test_seconds_continue_from_the_last_line_kept(tmp_path):
   (tmp_path / FILE_NAME).write_text(
     '{"step": 1, "time": {"seconds": 1000.0}}\n'
     '{"step": 2, "time": {"seconds": 5000.0}}\n'
@@ -103,11 +103,11 @@ def test_seconds_go_on_from_the_last_line_kept(tmp_path):
   assert 1000 <= read_metrics(tmp_path)[1]['time']['seconds'] < 5000
 
 
-def test_no_metrics_yet(tmp_path):
+def test_read_metrics_without_a_file(tmp_path):
   assert read_metrics(tmp_path) == []
 
 
-def test_tensorboard_gets_the_same_numbers(tmp_path):
+def test_tensorboard_events_hold_the_same_numbers(tmp_path):
   write_steps(tmp_path, 2, 3)
   (path,) = tmp_path.glob('events.*')
   events = list(read_events(path))
@@ -117,25 +117,24 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
     for event in events
     for value in event.summary.value
   }
-  # The loss is kept as a float32, of 24 bits.
+  # Events hold float32, with 24 bits.
   assert scalars['train/loss'] == (3, pytest.approx(1 / 3, rel=2**-24))
   assert scalars['eval/accuracy'] == (3, 0.25)
-  # What a former start wrote beyond step 2 is hidden.
+  # Events of an earlier start beyond step 2 are hidden.
   assert [event.step for event in purged] == [3]
 
 
-def test_two_starts_in_one_second_have_a_file_each(tmp_path):
+def test_starts_within_a_second_have_separate_event_files(tmp_path):
   for step in (2, 3):
     write_steps(tmp_path, step, step + 1)
   assert len(list(tmp_path.glob('events.*'))) == 2
 
 
-def test_a_full_disk_is_an_error(tmp_path):
+def test_full_disk_raises(tmp_path):
   log = MetricsLog(tmp_path, 0)
 
-  def write_on():
-    # Short names and values: the events are several times as long as the
-    # lines, and fail first.
+  def write_until_full():
+    # With short names and values, events are longer than lines and fail first.
     for step in range(1, 40):
       log.write(step, {f'a{i}': 0.0 for i in range(100)})
 
@@ -143,7 +142,7 @@ def test_a_full_disk_is_an_error(tmp_path):
   resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, former[1]))
   try:
     with pytest.raises(OSError, match='too large'):
-      write_on()
+      write_until_full()
   finally:
     resource.setrlimit(resource.RLIMIT_FSIZE, former)
   log.close()
@@ -151,7 +150,7 @@ def test_a_full_disk_is_an_error(tmp_path):
 
 
 def read_events(path):
-  """The events of a file of length, check sum, event, check sum records."""
+  """Yields the events of a file of (length, checksum, event, checksum)."""
   content = path.read_bytes()
   while content:
     (length,) = struct.unpack('<Q', content[:8])

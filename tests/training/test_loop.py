@@ -1,4 +1,4 @@
-"""Tests `rmc_jax.training.loop`: stopped anywhere, a run goes on as if not."""
+"""Tests rmc_jax/training/loop.py: intervals, resuming, non-finite updates."""
 
 import functools
 import os
@@ -16,7 +16,7 @@ from rmc_jax.errors import ConfigurationError
 from rmc_jax.errors import Diverged
 from rmc_jax.errors import Preempted
 from rmc_jax.training import goodput
-from rmc_jax.training import loop
+from rmc_jax.training import interval
 from rmc_jax.training import manifest
 from rmc_jax.training import parallel
 from rmc_jax.training.checkpoint import Checkpointer
@@ -30,7 +30,7 @@ from tests.training.replicas import with_flipped_bit
 
 
 def bits(tree):
-  """The bytes of every leaf, so that -0. and nan compare as they are."""
+  """Returns the bytes of every leaf, to compare -0. and nan exactly."""
   return [
     np.asarray(
       jax.random.key_data(leaf)
@@ -42,7 +42,7 @@ def bits(tree):
 
 
 def metrics_of(workdir):
-  """The lines of metrics.jsonl without the clock."""
+  """Returns the lines of metrics.jsonl without "time"."""
   return [
     {key: value for key, value in line.items() if key != 'time'}
     for line in read_metrics(workdir)
@@ -50,13 +50,13 @@ def metrics_of(workdir):
 
 
 def resumed_at(output):
-  """The step from which a run says that it goes on, None for a fresh start."""
-  found = re.search(r'going on from step (\d+) of 40', output)
+  """Returns the step at which a run resumes; None for a new run."""
+  found = re.search(r'resuming at step (\d+) of 40', output)
   return int(found[1]) if found else None
 
 
 def signal_before(step, number=signal.SIGTERM):
-  """The update of the toy; a signal comes before the call that starts there."""
+  """Returns the toy update, which sends a signal before the call at `step`."""
 
   def update(state, batch=None):
     if int(state.step) == step:
@@ -68,7 +68,7 @@ def signal_before(step, number=signal.SIGTERM):
 
 @pytest.fixture(scope='module')
 def uninterrupted(tmp_path_factory):
-  """A run of 40 updates that nothing disturbs: its state and its folder."""
+  """The state and workdir of an uninterrupted run of 40 updates."""
   workdir = tmp_path_factory.mktemp('uninterrupted')
   return toy.run(workdir), workdir
 
@@ -78,7 +78,6 @@ def test_intervals(uninterrupted):
   assert int(state.step) == 40
   lines = metrics_of(workdir)
   assert [line['step'] for line in lines] == list(range(2, 41, 2))
-  # Every 6 updates and at the end.
   assert [line['step'] for line in lines if 'eval' in line] == [
     6,
     12,
@@ -89,12 +88,12 @@ def test_intervals(uninterrupted):
     40,
   ]
   names = {p.name for p in (workdir / 'checkpoints').iterdir()}
-  assert names == {'20', '30', '40'}  # Every 10; the newest 3 are kept.
+  assert names == {'20', '30', '40'}  # keep_checkpoints is 3.
   errors = [line['eval']['error'] for line in lines if 'eval' in line]
-  assert errors == sorted(errors, reverse=True)  # It learns.
+  assert errors == sorted(errors, reverse=True)
 
 
-def test_intervals_that_calls_step_over_are_due_at_the_next_call(tmp_path):
+def test_interval_within_a_call_is_due_at_its_end(tmp_path):
   toy.run(
     tmp_path,
     num_steps=20,
@@ -108,7 +107,7 @@ def test_intervals_that_calls_step_over_are_due_at_the_next_call(tmp_path):
 
 @pytest.mark.parametrize('stop', [2, 10, 13 * 2])
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
-def test_asked_to_stop_and_resumed_is_bit_equal(
+def test_resume_after_a_signal_is_bit_exact(
   tmp_path, uninterrupted, capsys, stop, number
 ):
   handler = signal.getsignal(number)
@@ -122,25 +121,25 @@ def test_asked_to_stop_and_resumed_is_bit_equal(
   assert metrics_of(tmp_path) == metrics_of(uninterrupted[1])
 
 
-def test_asked_to_stop_during_the_last_call_is_done(tmp_path, uninterrupted):
+def test_signal_during_the_last_call_is_ignored(tmp_path, uninterrupted):
   state = toy.run(tmp_path, update=signal_before(38))
   assert bits(state) == bits(uninterrupted[0])
 
 
-def test_a_second_signal_is_not_held_back(tmp_path):
-  # Not what it was: a shell lets its background jobs ignore this signal.
+def test_second_signal_interrupts(tmp_path):
+  # Set explicitly, because shells make background jobs ignore SIGINT.
   usual = signal.default_int_handler
   former = signal.signal(signal.SIGINT, usual)
 
   def update(state, batch=None):
     os.kill(os.getpid(), signal.SIGINT)
-    # Two at once may arrive as one, and through another thread.
+    # Two signals at once may be delivered as one.
     for _ in range(1000):
       if signal.getsignal(signal.SIGINT) is usual:
         break
       time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(10.0)  # The interrupt comes in here.
+    time.sleep(10.0)  # The interrupt arrives here.
     return toy.update()(state, batch)
 
   try:
@@ -160,12 +159,12 @@ def test_trains_from_another_thread(tmp_path):
   assert steps == [4]
 
 
-def test_data_from_the_host_is_a_function_of_the_step(tmp_path):
-  asked = []
+def test_host_batches_are_loaded_once_per_step(tmp_path):
+  loaded = []
 
   def batch_at(step):
-    asked.append(step)
-    if step == 7 and len(asked) == 8:
+    loaded.append(step)
+    if step == 7 and len(loaded) == 8:
       os.kill(os.getpid(), signal.SIGTERM)
     return toy.batch_at(step)
 
@@ -178,39 +177,39 @@ def test_data_from_the_host_is_a_function_of_the_step(tmp_path):
   with pytest.raises(Preempted):
     toy.run(tmp_path / 'twice', batch_at=batch_at, **arguments)
   twice = toy.run(tmp_path / 'twice', batch_at=batch_at, **arguments)
-  assert asked == list(range(12))
+  assert loaded == list(range(12))
   assert bits(once) == bits(twice)
   assert metrics_of(tmp_path / 'once') == metrics_of(tmp_path / 'twice')
 
 
-def test_a_done_run_says_so_and_changes_nothing(tmp_path, capsys):
+def test_finished_run_changes_nothing(tmp_path, capsys):
   state = toy.run(tmp_path, num_steps=4)
   before = sorted(p for p in tmp_path.rglob('*'))
   capsys.readouterr()
   again = toy.run(tmp_path, num_steps=4)
-  assert 'is done: 4 updates of 4' in capsys.readouterr().out.replace('\n', '')
+  assert 'is done: 4 of 4 updates' in capsys.readouterr().out.replace('\n', '')
   assert bits(again) == bits(state)
   assert sorted(p for p in tmp_path.rglob('*')) == before
 
 
-def test_a_done_run_can_be_made_longer(tmp_path, uninterrupted):
+def test_finished_run_can_be_extended(tmp_path, uninterrupted):
   toy.run(tmp_path, num_steps=20)
   assert bits(toy.run(tmp_path)) == bits(uninterrupted[0])
 
 
-@functools.cache  # The same function has the same compiled update.
+@functools.cache  # So that toy.update compiles it once.
 def loss_that_is_nan_at(step):
-  """The toy's loss, but the gradient at `step` is not a number."""
+  """Returns the toy loss with a NaN gradient at `step`."""
 
-  def loss_fn(params, network_state, key, batch):
-    loss, aux = toy.loss_fn(params, network_state, key, batch)
+  def loss_fn(params, network_state, carry, key, batch):
+    loss, aux = toy.loss_fn(params, network_state, carry, key, batch)
     calls = network_state['calls']
     return loss * jnp.where(calls == step, jnp.nan, 1.0), aux
 
   return loss_fn
 
 
-def test_nan_stops_and_what_went_before_is_kept(tmp_path, uninterrupted):
+def test_nan_stops_the_run_and_keeps_the_good_updates(tmp_path, uninterrupted):
   update = toy.update(loss_fn=loss_that_is_nan_at(13))
   with pytest.raises(Diverged, match='1 of the 2 updates up to step 14') as bad:
     toy.run(tmp_path, update=update)
@@ -221,7 +220,7 @@ def test_nan_stops_and_what_went_before_is_kept(tmp_path, uninterrupted):
   assert lines[-1]['train']['nonfinite'] == 0.5
   assert lines[-1]['train']['loss'] is None
 
-  # The last good state is saved: that of 13 updates.
+  # The saved state is that after 13 updates.
   with Checkpointer(tmp_path / 'checkpoints') as saver:
     step, kept = saver.restore(jax.eval_shape(toy.init))
   wanted = toy.run(tmp_path / 'good', num_steps=13, updates_per_call=1)
@@ -229,50 +228,51 @@ def test_nan_stops_and_what_went_before_is_kept(tmp_path, uninterrupted):
   assert bits(kept._replace(step=wanted.step)) == bits(wanted)
 
 
-def test_a_call_ahead_changes_nothing(tmp_path, monkeypatch, uninterrupted):
-  # What an accelerator gets: the loop reads the metrics of the call before.
-  monkeypatch.setattr(loop, '_calls_ahead', lambda: 1)
-  state = toy.run(tmp_path / 'good', log_every=6)
+def test_call_in_flight_changes_neither_state_nor_metrics(
+  tmp_path, monkeypatch, uninterrupted
+):
+  toy.run(tmp_path / 'blocking', log_every=6)
+  # As on an accelerator: the loop reads the metrics of the previous call.
+  monkeypatch.setattr(interval, '_calls_ahead', lambda: 1)
+  state = toy.run(tmp_path / 'ahead', log_every=6)
   assert bits(state) == bits(uninterrupted[0])
-  wanted = {line['step']: line for line in metrics_of(uninterrupted[1])}
-  lines = metrics_of(tmp_path / 'good')
-  assert lines == [wanted[step] for step in (6, 12, 18, 24, 30, 36, 40)]
+  lines = metrics_of(tmp_path / 'ahead')
+  assert lines == metrics_of(tmp_path / 'blocking')
+  assert [line['step'] for line in lines] == [6, 12, 18, 24, 30, 36, 40]
 
   update = toy.update(loss_fn=loss_that_is_nan_at(13))
   with pytest.raises(Diverged, match='1 of the 2 updates up to step 14'):
     toy.run(tmp_path / 'bad', update=update, log_every=6)
-  steps = [line['step'] for line in metrics_of(tmp_path / 'bad')]
-  assert steps == [6, 12, 14, 16]
+  lines = metrics_of(tmp_path / 'bad')
+  assert [line['step'] for line in lines] == [6, 12, 16]
+  # The update after the bad one is bad too: its step count was not applied.
+  assert lines[-1]['train']['nonfinite'] == 3 / 4
 
 
-def test_the_line_of_a_call_ahead_of_a_bad_one_is_written(
-  tmp_path, monkeypatch
-):
-  monkeypatch.setattr(loop, '_calls_ahead', lambda: 1)
+def test_line_holds_the_means_of_its_interval(tmp_path, uninterrupted):
+  toy.run(tmp_path, log_every=10)
+  singles = [line['train'] for line in metrics_of(uninterrupted[1])]
+  for i, line in enumerate(metrics_of(tmp_path)):
+    if 'train' in line:
+      calls = singles[line['step'] // 2 - 5 : line['step'] // 2]
+      for name, mean in line['train'].items():
+        # Calls have equal weights; float64 sums in another order.
+        assert mean == pytest.approx(
+          np.mean([call[name] for call in calls]), rel=1e-12
+        ), (i, name)
 
-  def batch_at(step):
-    batch = toy.batch_at(step)
-    return batch | {'y': batch['y'] * np.nan} if step == 8 else batch
 
-  with pytest.raises(Diverged, match='1 of the 1 updates up to step 9'):
-    toy.run(
-      tmp_path,
-      update=toy.host_update(),
-      updates_per_call=1,
-      log_every=5,
-      batch_at=batch_at,
-    )
-  lines = metrics_of(tmp_path)
-  assert [line['step'] for line in lines if 'train' in line] == [5, 9, 10]
-  assert [line['train']['nonfinite'] for line in lines if 'train' in line] == [
-    0,
-    1,
-    0,
-  ]
+@pytest.mark.parametrize('stop', [14, 22])
+def test_stop_within_an_interval_loses_no_metrics(tmp_path, stop):
+  toy.run(tmp_path / 'once', log_every=10)
+  with pytest.raises(Preempted):
+    toy.run(tmp_path / 'twice', log_every=10, update=signal_before(stop))
+  toy.run(tmp_path / 'twice', log_every=10)
+  assert metrics_of(tmp_path / 'twice') == metrics_of(tmp_path / 'once')
 
 
 def bad_batches(*steps):
-  """The toy's batches from the host, those of `steps` not finite."""
+  """Returns the toy host batches, non-finite at `steps`."""
 
   def batch_at(step):
     batch = toy.batch_at(step)
@@ -293,7 +293,7 @@ def run_from_host(workdir, **changes):
 
 
 def from_host(steps, state=None, start=0):
-  """The state after these updates, without the loop."""
+  """Returns the state after `steps` updates, without the loop."""
   state = parallel.place_state(toy.init() if state is None else state)
   for step in range(start, start + steps):
     batch = parallel.split_batch(toy.batch_at(step))
@@ -301,7 +301,7 @@ def from_host(steps, state=None, start=0):
   return state
 
 
-def test_skipping_goes_on_and_counts(tmp_path, capsys):
+def test_skip_continues_and_counts(tmp_path, capsys):
   skip = NonfiniteConfig('skip', patience=3)
   state = run_from_host(
     tmp_path, nonfinite=skip, batch_at=bad_batches(8, 9, 11)
@@ -309,7 +309,7 @@ def test_skipping_goes_on_and_counts(tmp_path, capsys):
   assert state.step == 20
   shares = [line['train']['nonfinite'] for line in metrics_of(tmp_path)]
   assert [step for step, share in enumerate(shares) if share] == [8, 9, 11]
-  # What was left out left no trace: it is as if those steps had been jumped.
+  # Skipped updates change nothing but the step.
   wanted = from_host(8)
   wanted = wanted._replace(step=wanted.step + 2)
   wanted = from_host(1, wanted, start=10)
@@ -320,21 +320,17 @@ def test_skipping_goes_on_and_counts(tmp_path, capsys):
 
 
 @pytest.mark.parametrize('action', ['skip', 'roll_back'])
-def test_patience_that_ends_with_the_run_is_not_taken_for_its_end(
-  tmp_path, action
-):
+def test_streak_at_the_end_of_the_run_diverges(tmp_path, action):
   nonfinite = NonfiniteConfig(action, patience=4)
   bad = bad_batches(*range(16, 20))
-  for _ in range(2):  # Started again it comes to the same end.
+  for _ in range(2):  # Starting again raises the same error.
     with pytest.raises(Diverged, match='4 calls in a row .* 20.* of step 15'):
       run_from_host(tmp_path, nonfinite=nonfinite, batch_at=bad)
     assert not (tmp_path / 'checkpoints/20').exists()
 
 
 @pytest.mark.parametrize('crash_at', [None, 14, 17])
-def test_rolling_back_goes_on_with_the_data_that_come_next(
-  tmp_path, crash_at, capsys
-):
+def test_roll_back_continues_with_the_next_data(tmp_path, crash_at, capsys):
   bad = bad_batches(12, 13, 14)
 
   def batch_at(step):
@@ -356,21 +352,21 @@ def test_rolling_back_goes_on_with_the_data_that_come_next(
   wanted = wanted._replace(step=wanted.step + 5)
   wanted = from_host(5, wanted, start=15)
   assert bits(state) == bits(wanted)
-  assert 'going on with the weights of step 10' in capsys.readouterr().out
+  assert 'continuing with the parameters of step 10' in capsys.readouterr().out
 
 
-def test_rolling_back_to_the_same_checkpoint_again_ends_the_run(tmp_path):
+def test_second_roll_back_to_the_same_checkpoint_diverges(tmp_path):
   arguments = {
     'nonfinite': NonfiniteConfig('roll_back', patience=2),
     'batch_at': bad_batches(*range(11, 20)),
   }
-  with pytest.raises(Diverged, match='up to step 15, and so it was after goin'):
+  with pytest.raises(
+    Diverged, match='up to step 15, after rolling back to step 10'
+  ):
     run_from_host(tmp_path, **arguments)
 
 
-def test_replicas_that_come_apart_end_the_run_before_the_next_checkpoint(
-  tmp_path,
-):
+def test_diverged_replicas_end_the_run_before_the_next_save(tmp_path):
   def update(state, batch=None):
     state, metrics = toy.update()(state, batch)
     if int(state.step) == 22:
@@ -387,7 +383,7 @@ def test_replicas_that_come_apart_end_the_run_before_the_next_checkpoint(
   assert names == {'10', '20'}
 
 
-def test_the_ledger_adds_up(tmp_path):
+def test_ledger_adds_up_to_the_wall_time(tmp_path):
   before = time.time()
   toy.run(tmp_path, num_steps=20)
   toy.run(tmp_path, num_steps=40)
@@ -395,7 +391,7 @@ def test_the_ledger_adds_up(tmp_path):
   starts = goodput.read_ledger(tmp_path)
   assert [(s['from_step'], s['step']) for s in starts] == [(0, 20), (20, 40)]
   total = goodput.summarize(starts)
-  # The first start may have begun with the process.
+  # The first start may begin with the process.
   total['start'] -= max(0.0, before - starts[0]['since'])
   assert sum(total.values()) == pytest.approx(wall, rel=0.02, abs=0.1)
   assert total['lost'] < 0.05  # From the last mark to the last line.
@@ -403,10 +399,12 @@ def test_the_ledger_adds_up(tmp_path):
     assert total[kind] > 0, kind
 
 
-def test_diverging_at_every_start_keeps_what_was_good(tmp_path, capsys):
+def test_diverging_at_every_start_keeps_the_good_checkpoints(tmp_path, capsys):
   update = toy.update(loss_fn=loss_that_is_nan_at(24))
   for start in range(5):
-    with pytest.raises(Diverged, match='2 of the 2 .* step 26 .* come here ag'):
+    with pytest.raises(
+      Diverged, match='2 of the 2 .* step 26 .* fail in the same way'
+    ):
       toy.run(tmp_path, update=update)
     assert resumed_at(capsys.readouterr().out) == (20 if start else None)
     assert metrics_of(tmp_path)[-1]['train']['nonfinite'] == 1
@@ -414,7 +412,7 @@ def test_diverging_at_every_start_keeps_what_was_good(tmp_path, capsys):
   assert names == {'10', '20'}
 
 
-def test_a_changed_model_is_refused_and_nothing_is_touched(tmp_path):
+def test_changed_model_raises_and_changes_nothing(tmp_path):
   toy.run(tmp_path, num_steps=4)
   before = (tmp_path / FILE_NAME).read_bytes()
   with pytest.raises(StructureMismatch, match=r'linear/w: float32\[3, 5\] in'):
@@ -426,17 +424,17 @@ def test_a_changed_model_is_refused_and_nothing_is_touched(tmp_path):
 @pytest.mark.parametrize(
   'name', ['log_every', 'eval_every', 'checkpoint_every', 'num_steps']
 )
-def test_intervals_below_one_are_refused(tmp_path, name):
-  with pytest.raises(ConfigurationError, match=f'{name} must .* got 0'):
+def test_interval_below_one_raises(tmp_path, name):
+  with pytest.raises(ConfigurationError, match=f'{name} must .* Got: 0'):
     toy.run(tmp_path, **{name: 0})
 
 
-def test_a_length_that_calls_do_not_reach_is_refused(tmp_path):
-  with pytest.raises(ConfigurationError, match='41 updates .* calls of 2'):
+def test_length_that_calls_do_not_reach_raises(tmp_path):
+  with pytest.raises(ConfigurationError, match='num_steps 41 .* calls of 2'):
     toy.run(tmp_path, num_steps=41)
 
 
-def test_a_second_trainer_in_the_workdir_is_refused(tmp_path, uninterrupted):
+def test_second_trainer_in_the_workdir_raises(tmp_path, uninterrupted):
   def update(state, batch=None):
     if int(state.step) == 14:
       with pytest.raises(ConfigurationError, match='Another process is trai'):
@@ -448,7 +446,7 @@ def test_a_second_trainer_in_the_workdir_is_refused(tmp_path, uninterrupted):
   assert metrics_of(tmp_path) == metrics_of(uninterrupted[1])
 
 
-def test_a_crash_keeps_the_save_under_way(tmp_path, capsys):
+def test_crash_completes_the_save_in_progress(tmp_path, capsys):
   def update(state, batch=None):
     if int(state.step) == 10:
       raise ZeroDivisionError
@@ -464,7 +462,7 @@ def test_a_crash_keeps_the_save_under_way(tmp_path, capsys):
 
 
 def train_toy(workdir, *moments, step=0, devices=4):
-  """Runs `train_toy.py`; with several moments as a job of so many."""
+  """Runs `train_toy.py`, as a job if there are several moments."""
   return jobs.run(
     ['-m', 'tests.training.train_toy'],
     [[workdir, moment, step] for moment in moments],
@@ -473,22 +471,22 @@ def train_toy(workdir, *moments, step=0, devices=4):
 
 
 @pytest.mark.slow
-def test_killed_again_and_again_is_bit_equal(tmp_path, uninterrupted, capsys):
+def test_resume_after_kills_is_bit_exact(tmp_path, uninterrupted, capsys):
   workdir = tmp_path / 'killed'
   for moment, step, resumes_at in [
     ('before_update', 6, {None}),
     ('in_save', 10, {None}),
     ('in_line', 14, {None}),
-    # A save that may have come to its end, or not, before the kill.
+    # The save may or may not complete before the kill.
     ('later_in_save', 20, {None, 10}),
     ('before_manifest', 30, {10, 20}),
   ]:
-    ((code, said),) = train_toy(workdir, moment, step=step)
-    assert code == -signal.SIGKILL, moment + said
-    assert resumed_at(said) in resumes_at, moment + said
+    ((code, output),) = train_toy(workdir, moment, step=step)
+    assert code == -signal.SIGKILL, moment + output
+    assert resumed_at(output) in resumes_at, moment + output
   capsys.readouterr()
   state = toy.run(workdir)
-  # The save of 30 waited for that of 20.
+  # The save of step 30 waits for that of step 20.
   assert resumed_at(capsys.readouterr().out) == 20
   assert bits(state) == bits(uninterrupted[0])
   assert metrics_of(workdir) == metrics_of(uninterrupted[1])

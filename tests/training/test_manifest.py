@@ -1,4 +1,4 @@
-"""Tests `rmc_jax.training.manifest`: no change of a directory is missed."""
+"""Tests rmc_jax/training/manifest.py."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def directory(tmp_path):
   return tmp_path
 
 
-def test_says_what_was_written(directory):
+def test_verify_returns_the_manifest(directory):
   record = manifest.verify(directory)
   assert record['step'] == 5
   assert record['leaves'] == {'w': {'layout': 'float32[2]', 'digest': 'abc'}}
@@ -31,7 +31,7 @@ def test_says_what_was_written(directory):
 
 
 @pytest.mark.parametrize('name', ['top.bin', manifest.FILE_NAME])
-def test_any_flipped_bit_is_noticed(directory, name):
+def test_any_flipped_bit_raises(directory, name):
   content = (directory / name).read_bytes()
   for place in range(len(content)):
     changed = bytearray(content)
@@ -41,7 +41,7 @@ def test_any_flipped_bit_is_noticed(directory, name):
       manifest.verify(directory)
 
 
-def test_missing_and_added_files_are_named(directory):
+def test_missing_and_added_files_raise(directory):
   (directory / 'deep' / 'er' / 'empty').rename(directory / 'moved')
   with pytest.raises(manifest.Damaged, match='deep/er/empty is missing'):
     manifest.verify(directory)
@@ -50,13 +50,13 @@ def test_missing_and_added_files_are_named(directory):
     manifest.verify(directory)
 
 
-def test_without_a_manifest_the_save_was_cut_short(directory):
+def test_missing_manifest_raises_incomplete(directory):
   (directory / manifest.FILE_NAME).unlink()
-  with pytest.raises(manifest.CutShort):
+  with pytest.raises(manifest.Incomplete):
     manifest.verify(directory)
 
 
-def test_digest_is_of_the_values_in_row_major_order():
+def test_digest_does_not_depend_on_memory_order():
   array = np.arange(6, dtype=np.float32).reshape(2, 3)
   assert manifest.digest_of_array(array) == manifest.digest_of_array(
     np.asfortranarray(array)

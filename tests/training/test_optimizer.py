@@ -23,13 +23,13 @@ def rates(config, steps):
   return np.array([schedule(jnp.asarray(step)) for step in steps])
 
 
-def test_a_constant_rate_is_constant():
+def test_constant_schedule():
   np.testing.assert_array_equal(
     rates(OptimizerConfig(learning_rate=0.25), [0, 1, 10**6]), 0.25
   )
 
 
-def test_the_authors_schedule_reaches_its_floor_at_step_21_180():
+def test_authors_schedule_reaches_its_floor_at_step_21_180():
   config = OptimizerConfig(
     learning_rate=1e-4,
     schedule='exponential',
@@ -40,13 +40,13 @@ def test_the_authors_schedule_reaches_its_floor_at_step_21_180():
   steps = np.array([0, 5_000, 10_000, 21_179, 21_180, 1_000_000])
   expected = np.maximum(8e-5, 1e-4 * 0.9 ** (steps / 10_000))
   np.testing.assert_allclose(rates(config, steps), expected, **TOLERANCE)
-  # Half way it is not a staircase, and the floor is where it was promised.
+  # The decay is smooth, and the floor is at the documented step.
   assert expected[1] < 1e-4
   assert expected[3] > 8e-5
   assert expected[4] == 8e-5
 
 
-def test_a_staircase_falls_all_at_once():
+def test_staircase_decays_in_steps():
   config = OptimizerConfig(
     learning_rate=1.0,
     schedule='exponential',
@@ -59,7 +59,7 @@ def test_a_staircase_falls_all_at_once():
   )
 
 
-def test_cosine_falls_from_the_rate_to_the_floor_and_stays():
+def test_cosine_decays_to_the_floor_and_stays():
   config = OptimizerConfig(
     learning_rate=0.5, schedule='cosine', decay_steps=12, floor=0.1
   )
@@ -79,7 +79,7 @@ def test_cosine_falls_from_the_rate_to_the_floor_and_stays():
     {'schedule': 'cosine', 'decay_steps': 7},
   ],
 )
-def test_warmup_is_linear_and_delays_every_schedule(options):
+def test_warmup_is_linear_and_precedes_every_schedule(options):
   cold = OptimizerConfig(learning_rate=0.5, **options)
   warm = dataclasses.replace(cold, warmup_steps=4)
   np.testing.assert_allclose(
@@ -110,7 +110,7 @@ def test_hold_keeps_the_rate_between_warmup_and_decay(options):
 
 
 def updates_of(config, gradients, params):
-  """The updates of each gradient in turn, with the parameters held fixed."""
+  """Returns the update of each gradient in turn, for fixed parameters."""
   optimizer = make_optimizer(config)
   state, updates = optimizer.init(params), []
   for gradient in gradients:
@@ -126,7 +126,7 @@ GRADIENTS = [
 PARAMS = {'w': np.float32([[1.0, 1.0]]), 'b': np.float32([2.0])}
 
 
-def test_adam_is_algorithm_1_of_the_paper():
+def test_adam_matches_algorithm_1_of_the_paper():
   config = OptimizerConfig(
     learning_rate=0.1, b1=0.8, b2=0.95, eps=0.5, eps_root=0.25
   )
@@ -156,7 +156,7 @@ def test_weight_decay_is_decoupled():
 
 
 @pytest.mark.parametrize('in_sqrt', [True, False])
-def test_rmsprop_starts_at_ones_and_places_epsilon(in_sqrt):
+def test_rmsprop_initial_scale_and_epsilon(in_sqrt):
   config = OptimizerConfig(
     name='rmsprop',
     learning_rate=0.1,
@@ -175,23 +175,23 @@ def test_rmsprop_starts_at_ones_and_places_epsilon(in_sqrt):
     np.testing.assert_allclose(updates[t]['w'], step, **TOLERANCE)
 
 
-def test_clipping_is_by_the_norm_of_the_whole_gradient():
-  """Of (3, -4) and 12 the norm is 13; element-wise clipping would turn it."""
-  # With b1 = b2 = 0 and a huge eps Adam is gradient descent, -g / eps * rate.
+def test_clipping_is_by_global_norm():
+  """The norm of (3, -4) and 12 is 13; clipping by element changes direction."""
+  # With b1 = b2 = 0 and a huge eps, Adam is gradient descent, -g / eps * rate.
   config = OptimizerConfig(
     learning_rate=1e6, b1=0.0, b2=0.0, eps=1e6, clip_global_norm=2.6
   )
   (update, small) = updates_of(config, GRADIENTS, PARAMS)
-  # 1 + |g| / eps is off from 1 by up to 3e-6.
+  # 1 + |g| / eps differs from 1 by up to 3e-6.
   np.testing.assert_allclose(-update['w'], [[0.6, -0.8]], rtol=5e-6)
   np.testing.assert_allclose(-update['b'], [2.4], rtol=5e-6)
   elementwise, _ = optax.clip(2.6).update(GRADIENTS[0], optax.EmptyState())
   assert not np.allclose(-update['w'], elementwise['w'], rtol=0.1)
-  # Below the limit nothing changes.
+  # A norm below the limit is not clipped.
   np.testing.assert_allclose(-small['w'], GRADIENTS[1]['w'], rtol=5e-6)
 
 
-def test_without_clipping_the_gradient_is_left_alone():
+def test_no_clipping_by_default():
   config = OptimizerConfig(learning_rate=1e6, b1=0.0, b2=0.0, eps=1e6)
   update, _ = updates_of(config, GRADIENTS, PARAMS)
   # As above; 12 / eps is 1.2e-5.
@@ -203,25 +203,25 @@ def test_without_clipping_the_gradient_is_left_alone():
   [
     ({'name': 'sgd'}, r"name must be one of \('adam', 'rmsprop'\).*'sgd'"),
     ({'schedule': 'step'}, "schedule must be one of .*'step'"),
-    ({'learning_rate': 0.0}, 'learning_rate must be positive; got 0.0'),
+    ({'learning_rate': 0.0}, 'learning_rate must be positive. Got: 0.0'),
     ({'learning_rate': math.nan}, 'learning_rate .* nan'),
     ({'learning_rate': math.inf}, 'learning_rate .* inf'),
-    ({'warmup_steps': -1}, 'warmup_steps must be 0 or more; got -1'),
-    ({'hold_steps': -1}, 'hold_steps must be 0 or more; got -1'),
+    ({'warmup_steps': -1}, 'warmup_steps must be 0 or more. Got: -1'),
+    ({'hold_steps': -1}, 'hold_steps must be 0 or more. Got: -1'),
     ({'schedule': 'exponential', 'decay_rate': 1.0}, 'decay_rate .* 1.0'),
-    ({'schedule': 'exponential', 'decay_every': 0}, 'decay_every .* got 0'),
-    ({'schedule': 'cosine'}, 'decay_steps must be positive; got 0'),
+    ({'schedule': 'exponential', 'decay_every': 0}, 'decay_every .* Got: 0'),
+    ({'schedule': 'cosine'}, 'decay_steps must be positive. Got: 0'),
     (
       {'schedule': 'exponential', 'floor': 1.0},
-      'floor must be from 0 to the learning rate, 0.0001; got 1.0',
+      'floor must be from 0 to the learning rate, 0.0001. Got: 1.0',
     ),
     ({'floor': 1e-5}, 'floor must be left at 0 with a constant'),
-    ({'clip_global_norm': 0.0}, 'clip_global_norm .* None; got 0.0'),
-    ({'b1': 1.0}, r'b1 must be in \[0, 1\); got 1.0'),
+    ({'clip_global_norm': 0.0}, 'clip_global_norm .* None. Got: 0.0'),
+    ({'b1': 1.0}, r'b1 must be in \[0, 1\). Got: 1.0'),
     ({'b2': -0.1}, 'b2 must be'),
     ({'eps': -1.0}, 'eps must be 0 or more'),
     ({'eps_root': -1.0}, 'eps_root must be 0 or more'),
-    ({'eps': 0.0}, 'eps must be positive where eps_root is 0; got 0.0'),
+    ({'eps': 0.0}, 'eps must be positive if eps_root is 0. Got: 0.0'),
     ({'weight_decay': -1.0}, 'weight_decay must be 0 or more'),
     ({'name': 'rmsprop', 'weight_decay': 0.1}, "weight_decay .* 'adam'"),
     ({'rmsprop_decay': 1.0}, 'rmsprop_decay must be'),
@@ -229,6 +229,6 @@ def test_without_clipping_the_gradient_is_left_alone():
     ({'rmsprop_initial_scale': -1.0}, 'rmsprop_initial_scale must be'),
   ],
 )
-def test_a_field_out_of_range_is_refused_with_its_value(options, message):
+def test_field_out_of_range_raises_with_its_value(options, message):
   with pytest.raises(ConfigurationError, match=f'optimizer.{message}'):
     make_optimizer(OptimizerConfig(**options))

@@ -1,6 +1,6 @@
-"""Tests `rmc_jax.training.preemption` in one process.
+"""Tests rmc_jax/training/preemption.py in one process.
 
-For several see `test_loop.py`.
+tests/faults/test_preemption.py tests a job.
 """
 
 import os
@@ -14,7 +14,7 @@ SIGNALS = [signal.SIGTERM, signal.SIGINT]
 
 
 @pytest.mark.parametrize('number', SIGNALS)
-def test_a_signal_is_noted(number):
+def test_signal_is_recorded(number):
   with Preemption() as preemption:
     assert not preemption.requested()
     os.kill(os.getpid(), number)
@@ -23,14 +23,14 @@ def test_a_signal_is_noted(number):
 
 
 @pytest.mark.parametrize('number', SIGNALS)
-def test_the_former_handlers_come_back(number):
+def test_previous_handlers_are_restored(number):
   calls = []
   former = signal.signal(number, lambda *_: calls.append('former'))
   try:
     with Preemption():
       os.kill(os.getpid(), number)
       assert calls == []
-      os.kill(os.getpid(), number)  # The second time in earnest.
+      os.kill(os.getpid(), number)  # The second signal has its usual effect.
       assert calls == ['former']
     os.kill(os.getpid(), number)
     assert calls == ['former', 'former']
@@ -38,7 +38,7 @@ def test_the_former_handlers_come_back(number):
     signal.signal(number, former)
 
 
-def test_the_handlers_come_back_after_an_error():
+def test_handlers_are_restored_after_an_error():
   former = signal.getsignal(signal.SIGTERM)
   with pytest.raises(ZeroDivisionError), Preemption():
     raise ZeroDivisionError

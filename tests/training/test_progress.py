@@ -1,4 +1,4 @@
-"""Tests `rmc_jax.training.progress`: what a terminal and a log file get."""
+"""Tests rmc_jax/training/progress.py on a terminal and in a log file."""
 
 import io
 
@@ -18,7 +18,7 @@ def run(console, **options):
   return console.file.getvalue()
 
 
-def test_without_a_terminal_few_compact_lines():
+def test_prints_compact_lines_without_a_terminal():
   console = Console(file=io.StringIO(), force_terminal=False)
   (line,) = run(console, seconds_between_lines=1e9).splitlines()
   assert line.startswith(
@@ -27,14 +27,14 @@ def test_without_a_terminal_few_compact_lines():
   assert line.endswith(' updates/s  0:00:00 left')
 
 
-def test_without_a_terminal_a_line_whenever_it_is_time():
+def test_prints_a_line_per_interval_without_a_terminal():
   console = Console(file=io.StringIO(), force_terminal=False)
   lines = run(console, seconds_between_lines=0.0).splitlines()
-  # Not at step 20: there are no numbers yet.
+  # At step 20 there are no metrics yet.
   assert [line.split()[1] for line in lines] == ['30/50', '50/50']
 
 
-def test_on_a_terminal_a_bar():
+def test_shows_a_bar_on_a_terminal():
   console = Console(file=io.StringIO(), force_terminal=True, width=120)
   output = run(console)
   assert '50/50' in output
@@ -42,7 +42,7 @@ def test_on_a_terminal_a_bar():
   assert 'left' in output
 
 
-def test_shows_all_where_there_is_neither_loss_nor_accuracy():
+def test_shows_all_metrics_without_loss_and_accuracy():
   console = Console(file=io.StringIO(), force_terminal=False)
   progress = Progress(0, 5, console=console)
   progress.update(5, {'return': 12.0})

@@ -12,7 +12,7 @@ PARAMS = {'linear': {'w': np.ones((3, 5), np.float32), 'b': np.zeros(5)}}
 
 
 @pytest.mark.parametrize('make_key', [jax.random.key, jax.random.PRNGKey])
-def test_a_new_state_is_at_step_zero_with_the_key_as_given(make_key):
+def test_new_state_has_step_zero_and_the_given_key(make_key):
   optimizer = optax.adam(1e-3)
   state = state_lib.create_state(PARAMS, {}, optimizer, make_key(3))
   assert state.step.shape == ()
@@ -25,19 +25,19 @@ def test_a_new_state_is_at_step_zero_with_the_key_as_given(make_key):
 
 
 @pytest.mark.parametrize('key', [3, np.zeros(2, np.uint32), None])
-def test_what_is_no_key_is_refused(key):
+def test_invalid_key_raises(key):
   with pytest.raises(ValueError, match=r'jax\.random\.key\(seed\)'):
     state_lib.create_state(PARAMS, {}, optax.sgd(1.0), key)
 
 
 @pytest.mark.parametrize('make_key', [jax.random.key, jax.random.PRNGKey])
-def test_several_keys_are_refused(make_key):
+def test_batch_of_keys_raises(make_key):
   keys = jax.random.split(make_key(0), 3)
-  with pytest.raises(ValueError, match='one key'):
+  with pytest.raises(ValueError, match='single key'):
     state_lib.create_state(PARAMS, {}, optax.sgd(1.0), keys)
 
 
-def test_dealias_gives_each_leaf_its_own_buffer_and_keeps_values():
+def test_dealias_copies_every_leaf():
   shared = jnp.arange(4.0)
   key = jax.random.key(0)
   tree = {'ema': shared, 'w': shared, 'n': np.arange(3), 'key': key}
@@ -52,7 +52,7 @@ def test_dealias_gives_each_leaf_its_own_buffer_and_keeps_values():
   assert copy['key'] == key
 
 
-def test_parameters_are_counted_from_shapes():
+def test_count_parameters_needs_shapes_only():
   shapes = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, PARAMS))
   assert state_lib.count_parameters(PARAMS) == 3 * 5 + 5
   assert state_lib.count_parameters(shapes) == 3 * 5 + 5

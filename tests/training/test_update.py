@@ -1,4 +1,4 @@
-"""Tests rmc_jax/training/update.py: what is added up, applied and left out."""
+"""Tests rmc_jax/training/update.py: reductions, keys, non-finite updates."""
 
 import chex
 import jax
@@ -12,6 +12,7 @@ from rmc_jax.training import parallel
 from rmc_jax.training.state import create_state
 from rmc_jax.training.update import LossAux
 from rmc_jax.training.update import make_update
+from rmc_jax.training.update import per_example
 from tests.training.small_update import B
 from tests.training.small_update import errors
 from tests.training.small_update import loss_fn
@@ -21,8 +22,8 @@ from tests.training.small_update import sample
 from tests.training.small_update import start
 from tests.training.small_update import T
 
-# Float32 sums of a few dozen numbers of size 1, added in another order on
-# another number of devices, over some updates that do not amplify them.
+# Float32 sums of a few dozen numbers of size 1, in another order on another
+# number of devices, over a few updates that do not amplify the difference.
 TOLERANCE = {'rtol': 2e-5, 'atol': 1e-7}
 
 
@@ -43,8 +44,7 @@ def run_generated(num_devices, num_calls, updates_per_call, optimizer):
     loss_fn,
     optimizer,
     global_batch_size=B,
-    sample=sample,
-    data_key=jax.random.key(2),
+    make_batch=per_example(sample),
     updates_per_call=updates_per_call,
     devices=devices,
   )
@@ -56,7 +56,7 @@ def run_generated(num_devices, num_calls, updates_per_call, optimizer):
   return jax.device_get(state), history
 
 
-def test_one_update_is_the_gradient_of_the_mean_over_all_valid_steps():
+def test_update_applies_the_gradient_of_the_global_mean():
   batch, params = make_batch(0), make_params()
 
   def mean(params):
@@ -89,7 +89,7 @@ def test_one_update_is_the_gradient_of_the_mean_over_all_valid_steps():
   assert metrics['nonfinite'] == (0, 1)
 
 
-def test_host_batches_train_alike_on_any_number_of_devices():
+def test_host_batches_match_on_any_number_of_devices():
   batches = [make_batch(seed) for seed in range(5)]
   optimizer = optax.chain(
     optax.clip_by_global_norm(1.0), optax.sgd(1e-2, momentum=0.9)
@@ -108,21 +108,21 @@ def test_host_batches_train_alike_on_any_number_of_devices():
       )
 
 
-def test_generated_data_is_the_same_on_any_number_of_devices():
+def test_generated_batches_match_on_any_number_of_devices():
   one, one_history = run_generated(1, 3, 2, optax.adam(1e-2))
   for num_devices in (2, 4):
     many, many_history = run_generated(num_devices, 3, 2, optax.adam(1e-2))
     assert one.step == many.step == 6
     chex.assert_trees_all_close(one.params, many.params, **TOLERANCE)
     for ours, theirs in zip(one_history, many_history, strict=True):
-      # The masks are drawn too: equal counts mean equal examples.
+      # Masks are random, so equal counts mean equal examples.
       assert ours['loss'][1] == theirs['loss'][1]
       np.testing.assert_allclose(
         ours['loss'][0], theirs['loss'][0], rtol=TOLERANCE['rtol']
       )
 
 
-def test_several_updates_a_call_are_the_same_updates():
+def test_updates_per_call_matches_single_updates():
   single, singles = run_generated(2, 6, 1, optax.sgd(1e-2))
   several, calls = run_generated(2, 2, 3, optax.sgd(1e-2))
   assert single.step == several.step == 6
@@ -136,10 +136,10 @@ def test_several_updates_a_call_are_the_same_updates():
   assert calls[0]['nonfinite'] == (0, 3)
 
 
-def test_example_keys_follow_from_the_step_and_the_global_index():
+def test_example_keys_depend_on_step_and_global_index():
   collected = []
 
-  def keep(params, network_state, key, batch):
+  def keep(params, network_state, carry, key, batch):
     del key
     jax.debug.callback(lambda key: collected.append(np.asarray(key)), batch)
     aux = LossAux(jnp.float32(1), {}, network_state)
@@ -150,15 +150,14 @@ def test_example_keys_follow_from_the_step_and_the_global_index():
     keep,
     optimizer,
     global_batch_size=8,
-    sample=lambda key, _: jax.random.key_data(key),
-    data_key=jax.random.key(2),
+    make_batch=per_example(lambda key, _: jax.random.key_data(key)),
     updates_per_call=2,
   )
   state, _ = update(start(optimizer, params={'w': jnp.float32(1)}))
   jax.effects_barrier()
   expected = [
     jax.random.key_data(
-      jax.random.fold_in(jax.random.fold_in(jax.random.key(2), step), i)
+      jax.random.fold_in(jax.random.fold_in(jax.random.key(1), step), i)
     )
     for step in range(2)
     for i in range(8)
@@ -171,10 +170,8 @@ def test_example_keys_follow_from_the_step_and_the_global_index():
 
 
 @pytest.mark.parametrize('make_key', [jax.random.key, jax.random.PRNGKey])
-def test_the_network_key_differs_between_devices_and_steps(make_key):
-  """The sum of 4 draws is that of the 4 documented keys, step by step."""
-
-  def noisy(params, network_state, key, batch):
+def test_loss_key_differs_between_devices_and_steps(make_key):
+  def noisy(params, network_state, carry, key, batch):
     del batch
     draw = jax.random.uniform(key)
     aux = LossAux(jnp.float32(1), {'draw': (draw, 1)}, network_state)
@@ -198,15 +195,15 @@ def test_the_network_key_differs_between_devices_and_steps(make_key):
 
 
 @pytest.mark.parametrize('where', ['loss', 'gradient', 'weight'])
-def test_an_update_that_is_not_finite_is_left_out(where):
-  def broken(params, network_state, key, batch):
-    loss, aux = loss_fn(params, network_state, key, batch)
-    # Of step 1 only, and on one device only.
+def test_non_finite_update_is_skipped(where):
+  def broken(params, network_state, carry, key, batch):
+    loss, aux = loss_fn(params, network_state, carry, key, batch)
+    # At step 1, on one device.
     is_bad = batch['bad'].any()
     if where == 'loss':
       loss = jnp.where(is_bad, jnp.inf, loss)
     elif where == 'gradient':
-      # sqrt has an infinite slope at 0; the value itself is fine.
+      # The value of sqrt is finite at 0, its gradient is not.
       loss += jnp.sqrt(jnp.where(is_bad, 0.0, 1.0) * params['out'].sum() ** 2)
     else:
       aux = aux._replace(weight=jnp.where(is_bad, jnp.nan, aux.weight))
@@ -228,19 +225,19 @@ def test_an_update_that_is_not_finite_is_left_out(where):
   chex.assert_trees_all_equal(
     states[2]._replace(step=states[1].step), states[1]
   )
-  assert states[2].step == 2  # The data go on.
+  assert states[2].step == 2  # The next batch is used.
   assert states[3].network_state['seen'] == 2
   assert not np.array_equal(states[3].params['out'], states[2].params['out'])
   chex.assert_tree_all_finite(states[3].params)
 
 
-def test_what_the_optimizer_made_is_looked_at_too():
-  def flat(params, network_state, key, batch):
-    loss, aux = loss_fn(params, network_state, key, batch)
+def test_non_finite_parameter_change_is_skipped():
+  def flat(params, network_state, carry, key, batch):
+    loss, aux = loss_fn(params, network_state, carry, key, batch)
     return 0.0 * loss, aux
 
   batch = make_batch(0)
-  # Without an epsilon Adam makes 0 / 0 of a gradient of 0.
+  # Without epsilon, Adam divides 0 by 0 for a gradient of 0.
   optimizer = optax.adam(1e-2, eps=0.0)
   update = make_update(flat, optimizer, global_batch_size=B)
   state = start(optimizer)
@@ -253,9 +250,9 @@ def test_what_the_optimizer_made_is_looked_at_too():
   )
 
 
-def test_a_bad_update_within_a_call_is_counted_and_left_out():
-  def broken(params, network_state, key, batch):
-    loss, aux = loss_fn(params, network_state, key, batch)
+def test_non_finite_update_within_a_call_is_counted():
+  def broken(params, network_state, carry, key, batch):
+    loss, aux = loss_fn(params, network_state, carry, key, batch)
     step = network_state['step'] + 1
     loss = jnp.where(step == 2, jnp.nan, loss)
     return loss, aux._replace(network_state={'step': step})
@@ -265,20 +262,19 @@ def test_a_bad_update_within_a_call_is_counted_and_left_out():
     broken,
     optimizer,
     global_batch_size=B,
-    sample=sample,
-    data_key=jax.random.key(2),
+    make_batch=per_example(sample),
     updates_per_call=4,
   )
   state = start(optimizer, network_state={'step': jnp.zeros((), jnp.int32)})
   state, metrics = update(state)
-  # Once step 1 is reached it stays: the update to 2 is never applied.
+  # The update from 1 to 2 is not finite, so the count stays at 1.
   assert metrics['nonfinite'] == (3, 4)
   assert state.step == 4
   assert state.network_state['step'] == 1
   assert np.isnan(metrics['loss'][0])
 
 
-def test_a_batch_that_weighs_nothing_is_left_out():
+def test_batch_of_weight_zero_is_skipped():
   batch = make_batch(0) | {'mask': np.zeros((B, T), np.float32)}
   before = make_params()
   state, (metrics,) = run_on_host_batches(4, [batch], optax.sgd(1e-2))
@@ -286,9 +282,9 @@ def test_a_batch_that_weighs_nothing_is_left_out():
   chex.assert_trees_all_equal(state.params, before)
 
 
-def test_network_state_is_averaged_and_whole_numbers_are_kept():
-  def averaging(params, network_state, key, batch):
-    loss, aux = loss_fn(params, network_state, key, batch)
+def test_network_state_is_averaged_except_integers():
+  def averaging(params, network_state, carry, key, batch):
+    loss, aux = loss_fn(params, network_state, carry, key, batch)
     new = {
       'mean': batch['y'].mean(),
       'count': network_state['count'] + 1,
@@ -311,12 +307,12 @@ def test_network_state_is_averaged_and_whole_numbers_are_kept():
   parallel.assert_replicated(state)
 
 
-def test_data_made_on_the_device_see_the_network_state_of_their_update():
+def test_make_batch_sees_the_current_network_state():
   def level(key, network_state):
     del key
     return network_state['level']
 
-  def climb(params, network_state, key, batch):
+  def climb(params, network_state, carry, key, batch):
     del key
     loss = 0.0 * params['w'] + batch.sum()
     next_state = {'level': network_state['level'] + 1.0}
@@ -328,8 +324,7 @@ def test_data_made_on_the_device_see_the_network_state_of_their_update():
     climb,
     optimizer,
     global_batch_size=8,
-    sample=level,
-    data_key=jax.random.key(2),
+    make_batch=per_example(level),
     updates_per_call=3,
   )
   state = start(
@@ -349,7 +344,7 @@ def test_updates_compile_once(generated):
   chex.clear_trace_counter()
   traced = chex.assert_max_traces(loss_fn, n=1)
   options = (
-    {'sample': sample, 'data_key': jax.random.key(2), 'updates_per_call': 2}
+    {'make_batch': per_example(sample), 'updates_per_call': 2}
     if generated
     else {}
   )
@@ -358,18 +353,18 @@ def test_updates_compile_once(generated):
   for seed in range(3):
     batch = None if generated else parallel.split_batch(make_batch(seed))
     state, _ = update(state, batch)
-  # A state that comes back from disk must not compile anything either.
+  # Nor for a restored state.
   state = parallel.place_state(jax.device_get(state))
   update(state, batch)
 
 
-def test_no_two_leaves_share_a_buffer_even_after_updates():
-  """An average that starts as the weights; donation would crash otherwise."""
+def test_leaves_never_share_a_buffer():
+  """Donating an average that starts as the weights must not crash."""
   params = jax.tree.map(jnp.asarray, make_params())
   optimizer = optax.chain(optax.sgd(1e-2), optax.ema(0.9))
 
-  def averaging(params, network_state, key, batch):
-    loss, aux = loss_fn(params, network_state, key, batch)
+  def averaging(params, network_state, carry, key, batch):
+    loss, aux = loss_fn(params, network_state, carry, key, batch)
     return loss, aux._replace(network_state=params)
 
   update = make_update(averaging, optimizer, global_batch_size=B)
@@ -381,37 +376,38 @@ def test_no_two_leaves_share_a_buffer_even_after_updates():
       for leaf in jax.tree.leaves(state._replace(key=state.step))
       for shard in leaf.addressable_shards
     ]
-    assert len(pointers) - len(set(pointers)) == 4  # step, listed twice.
+    assert len(pointers) - len(set(pointers)) == 4  # `step` is listed twice.
   np.testing.assert_array_equal(params['out'], make_params()['out'])
 
 
-def test_a_global_batch_that_does_not_divide_is_refused_with_both_numbers():
+def test_global_batch_that_does_not_divide_raises():
   with pytest.raises(ConfigurationError, match='batch of 10 .* 4 devices'):
     make_update(loss_fn, optax.sgd(1.0), global_batch_size=10)
 
 
-def test_a_batch_of_another_size_than_promised_is_refused():
+def test_batch_of_another_size_raises():
   optimizer = optax.sgd(1.0)
   update = make_update(loss_fn, optimizer, global_batch_size=2 * B)
-  with pytest.raises(ValueError, match='brings 2 .* asks for 4'):
+  with pytest.raises(
+    ValueError, match=r'batch.* has shape \(2, .* needs 4 rows'
+  ):
     update(start(optimizer), parallel.split_batch(make_batch(0)))
 
 
 @pytest.mark.parametrize(
   ('options', 'message'),
   [
-    ({'updates_per_call': 0}, 'at least 1, got 0'),
-    ({'updates_per_call': 2}, 'updates_per_call=2'),
-    ({'data_key': 3}, 'data_key=3'),
-    ({'sample': sample}, 'needs a data_key'),
+    ({'updates_per_call': 0}, 'at least 1. Got: 0'),
+    ({'updates_per_call': 2}, 'updates_per_call must be 1 .* Got: 2'),
+    ({'reduction': 'max'}, "reduction must be one of mean, sum. Got: 'max'"),
   ],
 )
-def test_options_that_do_not_go_together_are_refused(options, message):
+def test_invalid_options_raise(options, message):
   with pytest.raises(ValueError, match=message):
     make_update(loss_fn, optax.sgd(1.0), global_batch_size=B, **options)
 
 
-def test_a_missing_or_a_superfluous_batch_is_refused():
+def test_missing_or_unexpected_batch_raises():
   optimizer = optax.sgd(1.0)
   from_host = make_update(loss_fn, optimizer, global_batch_size=B)
   with pytest.raises(ValueError, match='needs a batch'):
@@ -420,16 +416,15 @@ def test_a_missing_or_a_superfluous_batch_is_refused():
     loss_fn,
     optimizer,
     global_batch_size=B,
-    sample=sample,
-    data_key=jax.random.key(2),
+    make_batch=per_example(sample),
   )
-  with pytest.raises(ValueError, match='makes its own batch'):
+  with pytest.raises(ValueError, match='make_batch makes it'):
     generated(start(optimizer), parallel.split_batch(make_batch(0)))
 
 
 def test_metric_names_of_the_update_are_reserved():
-  def clashing(params, network_state, key, batch):
-    loss, aux = loss_fn(params, network_state, key, batch)
+  def clashing(params, network_state, carry, key, batch):
+    loss, aux = loss_fn(params, network_state, carry, key, batch)
     return loss, aux._replace(metrics={'loss': (loss, aux.weight)})
 
   optimizer = optax.sgd(1.0)

@@ -1,4 +1,4 @@
-"""Tests rmc_jax/training/watchdog.py, on processes that really hang."""
+"""Tests rmc_jax/training/watchdog.py with processes that hang."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from tests.training.jobs import ROOT
 
 HANGS = """
 import threading, time
-from rmc_jax.training import watchdog
+from rmc_jax.training.watchdog import Watchdog
 
 def stuck_elsewhere():
   time.sleep(60)
@@ -19,12 +19,12 @@ def stuck_here():
   {stuck}
 
 threading.Thread(target=stuck_elsewhere, daemon=True).start()
-with watchdog.watch({seconds}):
+with Watchdog({seconds}) as watchdog:
   for _ in range(3):
     time.sleep(0.4)
-    watchdog.beat()
+    watchdog.heartbeat()
   stuck_here()
-print('went on')
+print('finished')
 """
 
 
@@ -37,29 +37,29 @@ def run(stuck, seconds):
   return ended, time.monotonic() - start
 
 
-@pytest.mark.slow  # It imports JAX, four times.
+@pytest.mark.slow  # Every process imports JAX.
 @pytest.mark.parametrize(
   'stuck',
   [
     'time.sleep(60)',
-    # Holds Python's lock all the while.
+    # Holds Python's interpreter lock.
     'import re; re.match("(a+)+$", "a" * 40 + "b")',
   ],
 )
-def test_a_hanging_process_is_ended_with_all_its_stacks(stuck):
+def test_hanging_process_ends_with_all_its_stacks(stuck):
   ended, seconds = run(stuck, seconds=1.0)
   assert ended.returncode == 1
   assert seconds < 30
   assert 'in stuck_here' in ended.stderr
   assert 'in stuck_elsewhere' in ended.stderr
-  assert 'went on' not in ended.stdout
+  assert 'finished' not in ended.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ('stuck', 'seconds'), [('pass', 1.0), ('time.sleep(2)', None)]
 )
-def test_others_are_left_alone(stuck, seconds):
+def test_process_with_heartbeats_or_without_a_watchdog_finishes(stuck, seconds):
   ended, _ = run(stuck, seconds)
   assert ended.returncode == 0, ended.stderr
-  assert 'went on' in ended.stdout
+  assert 'finished' in ended.stdout

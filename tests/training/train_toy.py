@@ -1,10 +1,10 @@
-"""A process that trains the toy and can be made to die at a chosen moment.
+"""Trains the toy model and kills itself at a chosen moment.
 
   python -m tests.training.train_toy WORKDIR MOMENT STEP [ADDRESS COUNT ID]
 
-MOMENT is one of `MOMENTS`; it comes the first time the run is there at STEP or
-later. ADDRESS COUNT ID make it one process of a job. The exit code is that of
-the error which `train` ends with.
+MOMENT is one of `MOMENTS`: the process dies the first time it gets there at
+STEP or later. ADDRESS COUNT ID make it one process of a job. The exit code is
+that of the error that `train` raises.
 """
 
 import os
@@ -17,7 +17,7 @@ from rmc_jax.training import distributed
 from rmc_jax.training import manifest
 from rmc_jax.training.checkpoint import Checkpointer
 from rmc_jax.training.log import MetricsLog
-from rmc_jax.training.progress import say
+from rmc_jax.training.progress import print_line
 from tests.training import toy_regression as toy
 
 
@@ -29,7 +29,7 @@ def main(workdir, moment, step, *job):
   try:
     toy.run(workdir, update=update)
   except Preempted as preempted:
-    say(str(preempted))
+    print_line(str(preempted))
     code = preempted.exit_code
   distributed.shutdown()
   sys.exit(code)
@@ -40,12 +40,12 @@ def never(step):
 
 
 def before_update(step):
-  """Killed between two calls."""
+  """Kills the process between two calls."""
   return _before_update(step, kill)
 
 
 def in_line(step):
-  """Killed with half a line of metrics written."""
+  """Kills the process after half a line of metrics is written."""
 
   def write(log, at, *metrics):
     if at >= step:
@@ -58,23 +58,23 @@ def in_line(step):
 
 
 def in_save(step):
-  """Killed as soon as the save has begun."""
+  """Kills the process as soon as the save has started."""
   _after_save(step, kill)
 
 
 def later_in_save(step):
-  """Killed a little later, before or after Orbax has committed the step."""
+  """Kills the process shortly before or after Orbax commits the step."""
   _after_save(step, lambda: threading.Timer(0.02, kill).start())
 
 
 def before_manifest(step):
-  """Killed when Orbax has committed the step, but its manifest is missing."""
+  """Kills the process between Orbax's commit and the manifest."""
 
-  def write(directory, at, leaves):
+  def write(directory, at, *contents):
     if at >= step:
       (directory / (manifest.FILE_NAME + '.tmp')).write_text('{"files": {"a')
       kill()
-    original(directory, at, leaves)
+    original(directory, at, *contents)
 
   original, manifest.write = manifest.write, write
 
@@ -95,8 +95,8 @@ def _before_update(step, act):
 
 
 def _after_save(step, act):
-  def save(checkpointer, at, state):
-    original(checkpointer, at, state)
+  def save(checkpointer, at, *contents):
+    original(checkpointer, at, *contents)
     if at >= step:
       act()
 

@@ -35,7 +35,7 @@ class Script(serve.Implementation):
     self._tf = original.tf
     self._script = importlib.import_module('sonnet.examples.rmc_nth_farthest')
     preset = request['preset']
-    self._updates = preset['updates_per_call']
+    self._updates = preset['run']['updates_per_call']
     items = self._updates * preset['batch_size']
     self._facts = {'items': items, 'batches': self._updates}
     self._resume, self._paused = threading.Semaphore(0), threading.Semaphore(0)

@@ -70,11 +70,11 @@ def update(request):
   params = jax.jit(network.init)(jax.random.key(1), inputs[:1])
   state = training.create_state(params, {}, optimizer, jax.random.key(2))
 
-  def loss_fn(params, network_state, key, batch):
+  def loss_fn(params, network_state, carry, key, batch):
     del key
     squares = jnp.square(network.apply(params, batch))  # [B, T, N * D]
     loss, weight = squares.mean((1, 2)).sum(), jnp.float32(len(batch))
-    return loss, training.LossAux(weight, {}, network_state)
+    return loss, training.LossAux(weight, {}, network_state, carry)
 
   if request['mapped']:
     devices = _devices(request['devices'])
@@ -85,16 +85,11 @@ def update(request):
       loss_fn, optimizer, global_batch_size=size.batch, devices=devices
     )
   else:
-    # The same step, with an axis of one in place of the devices.
+    # The same step, without an axis of devices.
     state, batch = jax.device_put((state, inputs))
-    run = jax.vmap(
-      make_step(loss_fn, optimizer),
-      in_axes=None,
-      out_axes=None,
-      axis_name=parallel.AXIS,
-      axis_size=1,
+    run = jax.jit(
+      make_step(loss_fn, optimizer, batch_size=size.batch), donate_argnums=0
     )
-    run = jax.jit(run, donate_argnums=0)
   losses = []
 
   def step():
@@ -118,11 +113,13 @@ def all_reduce(request):
   count = counts.parameters(Size(**request['size']))
   ones = np.ones((len(devices) // request['processes'], count), np.float32)
   batch = parallel.split_batch(ones, devices)
-  scale = parallel.place_state(np.float32(1), devices)
-  total = parallel.parallel_sum(lambda scale, share: scale * share[0], devices)
+  scale = parallel.replicate(np.float32(1), devices)
+  total = parallel.parallel_map(
+    lambda scale, carry, batch: (scale * batch[0], carry), devices
+  )
 
   def step():
-    return jax.block_until_ready(total(scale, batch))
+    return jax.block_until_ready(total(scale, (), batch)[0])
 
   return Program(step, {}, lambda: {'sum': np.asarray(step())})
 
@@ -131,7 +128,7 @@ def train_generated(request):
   """Trains on data that is generated inside the update."""
   experiment = _EXPERIMENTS[request['program']]
   config = make_config(experiment.Config, request['preset'])
-  return _train(config, experiment.make_functions(config))
+  return _train(config, experiment.make_experiment(config))
 
 
 _EXPERIMENTS = {'nth_farthest': nth_farthest, 'samples': learn_to_execute}
@@ -145,8 +142,9 @@ def generate_samples(request):
   state = curriculum.initial_state()
 
   def one(key):
-    level_key, sample_key = jax.random.split(key)
-    return sample(sample_key, task, curriculum.level(state, level_key))
+    difficulty_key, sample_key = jax.random.split(key)
+    difficulty = curriculum.sample_difficulty(state, difficulty_key)
+    return sample(sample_key, task, difficulty)
 
   @jax.jit
   def make_batch(key):
@@ -162,23 +160,26 @@ def generate_samples(request):
 
 def train_text(request):
   """Trains a language model; each update reads its batch."""
-  config, functions = _language_model(request)
+  config, corpus = _corpus(request)
+  experiment = language_modeling.make_experiment(config, corpus)
+  source = language_modeling.make_source(config, corpus)
   indices = itertools.count()
 
   def read():
-    return parallel.split_batch(functions.batch_at(next(indices)))
+    return parallel.split_batch(source.batch(next(indices)))
 
-  return _train(config, functions, read, config.window)
+  return _train(config, experiment, read, config.window)
 
 
 def read_text(request):
   """Reads the batches of a language model."""
-  config, functions = _language_model(request)
+  config, corpus = _corpus(request)
+  source = language_modeling.make_source(config, corpus)
   indices = itertools.count()
 
   def step():
     for _ in range(_BATCHES_READ):
-      functions.batch_at(next(indices))
+      source.batch(next(indices))
 
   items = _BATCHES_READ * config.batch_size * config.window
   return Program(step, {'items': items, 'batches': _BATCHES_READ})
@@ -205,15 +206,15 @@ def load(request, arrays=None):
   return PROGRAMS[request['program']](request)
 
 
-def _train(config, functions, read=None, items_per_example=1):
+def _train(config, experiment, read=None, items_per_example=1):
   """Updates step by step, and reads the metrics as the training loop does."""
-  state = parallel.place_state(functions.init())
+  state = parallel.place_state(experiment.init())
   parameters = np.array(training.count_parameters(state.params))
-  updates = getattr(config, 'updates_per_call', 1)
+  updates = config.run.updates_per_call
 
   def step():
     nonlocal state
-    state, sums = functions.update(state, read() if read else None)
+    state, sums = experiment.update(state, read() if read else None)
     means = metrics.divide(sums)  # Blocks.
     if means['nonfinite']:
       raise FloatingPointError(f'An update is not finite: {means}.')
@@ -234,15 +235,14 @@ def make_config(config_class, preset):
   return config
 
 
-def _language_model(request):
-  """Returns the configuration and the functions, on the text of the request."""
+def _corpus(request):
+  """Returns the configuration and the text of the request."""
   config = make_config(language_modeling.Config, request['preset'])
   size = request['vocabulary_size']
   ids = np.memmap(request['path'], request['dtype'], 'r')
   words = '<eos>', '<unk>', *(f'w{rank}' for rank in range(2, size))
   frequencies = tuple(len(ids) // (1 + rank) for rank in range(size))
-  corpus = Corpus(Vocabulary(words, frequencies), {'train': ids})
-  return config, language_modeling.make_functions(config, corpus)
+  return config, Corpus(Vocabulary(words, frequencies), {'train': ids})
 
 
 def _forward(size, inputs):

@@ -45,6 +45,13 @@ class Example(NamedTuple):
   targets: Array
   target_length: Array
 
+  @property
+  def target_mask(self) -> Array:
+    """[..., task.target_steps] booleans, False for padding."""
+    last = self.targets.ndim - 1
+    steps = jax.lax.broadcasted_iota(jnp.int32, self.targets.shape, last)
+    return steps < self.target_length[..., None]
+
 
 class Program(NamedTuple):
   """The random choices of a program, from the innermost operation outwards.

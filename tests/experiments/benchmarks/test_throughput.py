@@ -87,7 +87,7 @@ def test_train_settings_are_ours_except_order_and_optimiser():
   assert preset['core']['mem_slots'] == 8
   assert preset['order'] == 'nearest'
   assert preset['optimizer']['schedule'] == 'exponential'
-  assert preset['updates_per_call'] == 2
+  assert preset['run']['updates_per_call'] == 2
 
 
 @pytest.mark.parametrize('name', samples.SIZES)

@@ -1,4 +1,4 @@
-"""The made-up corpus in place of a prepared one, and a short run on it."""
+"""The synthetic corpus in place of a prepared one, and a short run on it."""
 
 import pathlib
 
@@ -6,8 +6,7 @@ import pytest
 
 from experiments.language_modeling import analysis
 from experiments.language_modeling import corpus as corpus_lib
-from experiments.language_modeling import train
-from tests.experiments.language_modeling.tiny import save_config
+from tests.experiments.language_modeling.tiny import run_experiment
 from tests.experiments.language_modeling.tiny import short
 from tests.experiments.language_modeling.tiny import TEXTS
 
@@ -33,10 +32,9 @@ def data_dir(tmp_path_factory):
 
 @pytest.fixture
 def trained(data_dir, documents):
-  """A short run, by the experiment's own `train`; the same for all tests."""
+  """A short run, shared by all tests."""
   workdir = data_dir / 'run'
   config = short(data_dir)
   if not (workdir / analysis.SUMMARY).exists():
-    save_config(config, workdir)
-    train.train(config, workdir)
+    run_experiment(config, workdir)
   return config, workdir

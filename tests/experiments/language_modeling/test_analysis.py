@@ -4,16 +4,21 @@ import json
 
 import pytest
 
+from experiments import configuration
 from experiments.language_modeling import analysis
+from rmc_jax.analysis import runs
 from tests.experiments.language_modeling.tiny import config_of
-from tests.experiments.language_modeling.tiny import save_config
 
 
-def test_the_tables_name_what_they_hold(tmp_path):
+def test_report_of_two_runs(tmp_path):
   bands = {'> 10,000': (3.0, 40), '< 1,000': (1234.5, 60), 'all': (9.0, 100)}
   for name, test in {'a': 9.0, 'b': 8.0}.items():
     workdir = tmp_path / name
-    save_config(config_of('wikitext103'), workdir)
+    workdir.mkdir()
+    text = configuration.to_json(
+      'language_modeling', 'wikitext103', config_of('wikitext103')
+    )
+    configuration.save(workdir, text)
     (workdir / 'metrics.jsonl').write_text(
       '{"step": 1, "train": {"loss": 2.0}, "eval": {"loss": 1.0}}\n'
     )
@@ -67,17 +72,21 @@ def test_the_tables_name_what_they_hold(tmp_path):
   path.write_text(json.dumps(json.loads(whole) | {'by_length': {}}))
   assert analysis.LENGTHS not in analysis.report(tmp_path / 'a')
   path.write_text('{"splits": ')
-  with pytest.raises(ValueError, match=r'perplexity\.json cannot be .*anew'):
+  with pytest.raises(
+    ValueError, match=r'perplexity\.json cannot be .*rewrites'
+  ):
     analysis.report(tmp_path / 'a')
   path.unlink()
   with pytest.raises(ValueError, match='train it further'):
     analysis.report(tmp_path / 'a')
 
 
-def test_the_command_explains_itself_and_says_what_is_no_run(tmp_path, capsys):
-  with pytest.raises(SystemExit) as ended:
-    analysis.main(['--help'])
-  assert ended.value.code == 0
-  assert 'of finished runs' in capsys.readouterr().out
-  assert analysis.main([str(tmp_path)]) == 77
-  assert 'it is no run' in capsys.readouterr().err
+def test_command_line(tmp_path, capsys):
+  def main(*arguments):
+    return runs.main(analysis.report, analysis.__doc__, arguments)
+
+  assert main('--help') == 0
+  assert 'python -m experiments' in capsys.readouterr().out
+  assert main() == 77
+  assert main(str(tmp_path)) == 77
+  assert 'not the folder of a run' in capsys.readouterr().err

@@ -1,42 +1,111 @@
 """Tests experiments/language_modeling/perplexity.py."""
 
+import functools
 import math
 
+import jax
 import numpy as np
 import pytest
 
 from experiments.language_modeling import corpus as corpus_lib
+from experiments.language_modeling import network
 from experiments.language_modeling import perplexity
 from experiments.language_modeling import sample
 from experiments.language_modeling import train
+from rmc_jax.training import parallel
 
 
-def test_perplexity_of_a_split_depends_on_no_window(trained):
+@pytest.fixture
+def measured(trained):
+  """The trained model, its parameters, the ids of 'valid' and <eos>."""
   config, workdir = trained
   corpus = corpus_lib.open_corpus('wikitext2', config.data_dir)
-  model = train.make_evaluated(config, corpus.vocabulary.size)
+  make = functools.partial(train.make_model, config, corpus.vocabulary.size)
   params = sample.read_params(
     workdir, train.make_init(config, corpus.vocabulary.size)
   )
-  ids, eos = corpus.ids['valid'], corpus.vocabulary.eos
-  whole = perplexity.token_log_probs(model, params, ids, 60, eos)
-  assert len(whole) == 60
+  return (
+    network.make_evaluated(make),
+    parallel.replicate(params),
+    corpus.ids['valid'],
+    corpus.vocabulary.eos,
+  )
+
+
+def as_rows(ids, eos):
+  """Inputs and targets [1, tokens] of the whole text."""
+  inputs = np.concatenate([[eos], ids[:-1]]).astype(np.int32)[None]
+  return inputs, np.asarray(ids, np.int32)[None]
+
+
+def test_one_row_does_not_depend_on_the_window(measured):
+  model, params, ids, eos = measured
+  calls = []
+  result = perplexity.token_log_probs(
+    model,
+    params,
+    ids,
+    25,
+    eos,
+    name='valid',
+    progress_fn=lambda *call: calls.append(call),
+  )
+  assert calls == [('valid', done, 60) for done in (25, 50, 60)]
+  local = jax.device_get(params)
+  expected, _ = model.log_probs(
+    local, *as_rows(ids, eos), model.initial_state(1)
+  )
+  np.testing.assert_allclose(result, expected[0], rtol=1e-4, atol=1e-4)
   for window in (7, 60, 1, 100):
     got = perplexity.token_log_probs(model, params, ids, window, eos)
     # Rounding of products of other shapes, carried over 60 steps.
-    np.testing.assert_allclose(got, whole, rtol=1e-4, atol=1e-4)
-  told = []
-  perplexity.token_log_probs(
-    model, params, ids, 25, eos, name='valid', tell=lambda *a: told.append(a)
+    np.testing.assert_allclose(got, result, rtol=1e-4, atol=1e-4)
+
+
+def test_rows_start_one_window_before_their_first_token(measured):
+  model, params, ids, eos = measured
+  window, num_rows = 7, 4
+  got = perplexity.token_log_probs(
+    model, params, ids, window, eos, num_rows=num_rows
   )
-  assert told == [('valid in one unroll', done, 60) for done in (25, 50, 60)]
-  # As one call over the whole text says it.
-  inputs = np.concatenate([[eos], ids[:-1]]).astype(np.int32)[None]
-  targets = np.asarray(ids, np.int32)[None]
-  expected, _ = model.log_probs(params, inputs, targets, model.initial_state(1))
-  np.testing.assert_allclose(whole, expected[0], rtol=1e-4, atol=1e-4)
-  # Pieces: as the text in rows, each from the initial state.
-  told.clear()
+  assert got.shape == (60,)
+  inputs, targets = as_rows(ids, eos)
+  local, length = jax.device_get(params), 60 // num_rows
+  for row in range(num_rows):
+    begin = max(0, row * length - window)
+    span = slice(begin, (row + 1) * length)
+    expected, _ = model.log_probs(
+      local, inputs[:, span], targets[:, span], model.initial_state(1)
+    )
+    np.testing.assert_allclose(
+      got[row * length : (row + 1) * length],
+      expected[0, row * length - begin :],
+      rtol=1e-4,
+      atol=1e-4,
+    )
+
+
+def test_rows_count_every_token_of_a_text_they_do_not_divide(measured):
+  model, params, ids, eos = measured
+  exact = perplexity.token_log_probs(model, params, ids[:53], 5, eos)
+  got = perplexity.token_log_probs(model, params, ids[:53], 5, eos, num_rows=3)
+  assert got.shape == (53,)
+  # The text repeats every 12 words, most of which the warm-up of 5 has seen.
+  assert abs(got.mean() - exact.mean()) < 0.05
+  # The first row is exact.
+  np.testing.assert_allclose(got[:14], exact[:14], rtol=1e-4, atol=1e-4)
+
+
+def test_text_too_short_for_rows_is_read_as_one(measured):
+  model, params, ids, eos = measured
+  exact = perplexity.token_log_probs(model, params, ids, 7, eos)
+  got = perplexity.token_log_probs(model, params, ids, 7, eos, num_rows=64)
+  np.testing.assert_array_equal(got, exact)
+
+
+def test_pieces_start_from_the_initial_state(measured):
+  model, params, ids, eos = measured
+  calls = []
   by_length = perplexity.by_length(
     model,
     params,
@@ -44,13 +113,14 @@ def test_perplexity_of_a_split_depends_on_no_window(trained):
     (9,),
     eos,
     batch_size=4,
-    tell=lambda *a: told.append(a),
+    progress_fn=lambda *call: calls.append(call),
   )
-  assert told == [('text in unrolls of 9', done, 54) for done in (36, 54)]
+  assert calls == [('text in unrolls of 9', done, 54) for done in (36, 54)]
+  inputs, targets = as_rows(ids, eos)
   total = 0.0
   for first in range(0, 54, 9):
     got, _ = model.log_probs(
-      params,
+      jax.device_get(params),
       inputs[:, first : first + 9],
       targets[:, first : first + 9],
       model.initial_state(1),
@@ -76,5 +146,5 @@ def test_frequency_bands_and_unigram_by_hand():
     np.exp(perplexity.unigram_log_probs(ids, vocabulary)),
     np.array([10_002, 1001, 1000, 4, 4]) / total,
   )
-  # What diverged has a perplexity too.
+  # A diverged model has a perplexity too.
   assert perplexity.perplexity(np.array([-800.0, -900.0])) == math.inf

@@ -12,7 +12,7 @@ from experiments.language_modeling import generate
 from experiments.language_modeling import sample
 
 
-def test_a_trained_model_goes_on_with_the_prompt(trained, capsys):
+def test_trained_model_continues_the_prompt(trained, capsys):
   _, workdir = trained
   assert (
     sample.main(
@@ -23,12 +23,12 @@ def test_a_trained_model_goes_on_with_the_prompt(trained, capsys):
   words = capsys.readouterr().out.split()
   assert words[:2] == ['w0', 'w1']
   assert words[2:5] == ['w2', 'w3', 'w4']  # an end of line shows as one
-  again = list(sample.write(workdir, 'w3', 5, temperature=0.7, seed=1))
-  assert again == list(sample.write(workdir, 'w3', 5, temperature=0.7, seed=1))
+  again = list(sample.sample(workdir, 'w3', 5, temperature=0.7, seed=1))
+  assert again == list(sample.sample(workdir, 'w3', 5, temperature=0.7, seed=1))
   assert len(again) == 6
 
 
-def test_the_text_goes_on_from_all_of_the_prompt():
+def test_text_continues_from_the_whole_prompt():
   words = tuple('abcdefg') + ('<eos>', '<unk>')
   vocabulary = corpus_lib.Vocabulary(words, (1,) * len(words))
 
@@ -48,9 +48,9 @@ def test_the_text_goes_on_from_all_of_the_prompt():
   )
 
 
-def test_ends_of_line_in_a_prompt_are_read(trained):
+def test_line_ends_in_a_prompt_are_words(trained):
   def written(prompt):
-    return list(sample.write(trained[1], prompt, 1))[:-1]
+    return list(sample.sample(trained[1], prompt, 1))[:-1]
 
   assert written('w1 w2') == ['w1', 'w2']
   assert written('w1\n\nw2') == ['w1', '<eos>', '<eos>', 'w2']
@@ -58,7 +58,7 @@ def test_ends_of_line_in_a_prompt_are_read(trained):
   assert written('') == []
 
 
-def test_drawing_heeds_temperature_and_top_k():
+def test_draw_respects_temperature_and_top_k():
   log_probs = jax.numpy.log(jax.numpy.array([0.1, 0.6, 0.05, 0.25]))
   keys = jax.random.split(jax.random.key(0), 4000)
 
@@ -79,7 +79,7 @@ def test_drawing_heeds_temperature_and_top_k():
   assert shares(0, None)[1] == 1
 
 
-def test_unknown_words_are_written_where_they_are_asked_for():
+def test_unknown_words_are_drawn_only_with_the_flag():
   vocabulary = corpus_lib.Vocabulary(('a', '<unk>', '<eos>'), (9, 5, 1))
   log_probs = jax.numpy.log(jax.numpy.array([0.3, 0.6, 0.1]))
 
@@ -104,9 +104,7 @@ def test_unknown_words_are_written_where_they_are_asked_for():
   assert drawn.count('a') / 300 == pytest.approx(0.75, abs=0.1)
 
 
-def test_the_vocabulary_may_lie_elsewhere_than_in_training(
-  trained, tmp_path, capsys
-):
+def test_vocabulary_may_be_in_another_folder(trained, tmp_path, capsys):
   config, workdir = trained
   shutil.copytree(config.data_dir, tmp_path / 'moved')
   moved = tmp_path / 'run'
@@ -126,22 +124,22 @@ def test_the_vocabulary_may_lie_elsewhere_than_in_training(
 @pytest.mark.parametrize(
   'flags, message',
   [
-    (['--temperature=-1'], '--temperature must be >= 0'),
-    (['--temperature=nan'], 'and finite. Got: nan'),
-    (['--temperature=inf'], 'and finite. Got: inf'),
-    (['--top_k=0'], '--top_k must be >= 1'),
+    (['--temperature=-1'], 'at least 0. Got: -1.0'),
+    (['--temperature=nan'], 'must be finite and at least 0. Got: nan'),
+    (['--temperature=inf'], 'must be finite and at least 0. Got: inf'),
+    (['--top_k=0'], '--top_k must be at least 1'),
     (['--top_k=14'], 'the vocabulary has 13 words'),
-    (['--num_words=0'], '--num_words must be >= 1'),
+    (['--num_words=0'], '--num_words must be at least 1'),
   ],
 )
-def test_bad_flags_of_sample_are_named(trained, capsys, flags, message):
+def test_invalid_flags_are_refused(trained, capsys, flags, message):
   assert sample.main([str(trained[1]), *flags]) == 77
   assert message in capsys.readouterr().err
 
 
-def test_sampling_from_no_run_is_said(tmp_path, capsys):
+def test_folder_without_a_run_is_refused(tmp_path, capsys):
   assert sample.main([str(tmp_path)]) == 77
-  assert 'it is no run' in capsys.readouterr().err
+  assert 'not the folder of a run' in capsys.readouterr().err
   for damaged in ('{"experiment": ', '{"experiment": "a"}', '[]'):
     (tmp_path / 'config.json').write_text(damaged)
     assert sample.main([str(tmp_path)]) == 77

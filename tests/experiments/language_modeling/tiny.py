@@ -1,10 +1,11 @@
-"""A made-up corpus of a few words, and runs that are over in seconds."""
+"""A synthetic corpus of a few words, and runs that take seconds."""
 
 import dataclasses
 
 from experiments import configuration
 from experiments.language_modeling import sweep
 from experiments.language_modeling import train
+from rmc_jax import training
 
 # Every word is followed by its successor, in lines of eleven.
 WORDS = [f'w{i}' for i in range(11)]
@@ -20,7 +21,7 @@ def config_of(preset, **fields):
   return dataclasses.replace(config, **fields)
 
 
-def short(data_dir, **fields):
+def short(data_dir, num_steps=60, **fields):
   config = config_of(
     'quick',
     **{
@@ -30,21 +31,29 @@ def short(data_dir, **fields):
       'embedding_dropout': 0.0,
       'batch_size': 4,
       'window': 7,
-      'num_steps': 60,
       'eval_tokens': 37,
+      'eval_rows': 4,
       'eval_lengths': (3, 10, 10_000),
-      'log_every': 20,
-      'eval_every': 20,
-      'checkpoint_every': 20,
     }
     | fields,
+  )
+  config.run = training.RunConfig(
+    num_steps=num_steps, log_every=20, eval_every=20, checkpoint_every=20
   )
   config.core = dataclasses.replace(config.core, head_size=3)
   config.optimizer = dataclasses.replace(config.optimizer, learning_rate=0.02)
   return config
 
 
-def save_config(config, workdir):
-  configuration.save(
-    workdir, configuration.to_json('language_modeling', 'quick', config)
-  )
+def longer(config, num_steps):
+  """The same run with another length."""
+  run = dataclasses.replace(config.run, num_steps=num_steps)
+  return dataclasses.replace(config, run=run)
+
+
+def run_experiment(config, workdir):
+  """Trains as the command line does."""
+  with training.Runner(workdir) as runner:
+    text = configuration.to_json('language_modeling', 'quick', config)
+    configuration.save(workdir, text)
+    train.train(config, runner)

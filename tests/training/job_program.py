@@ -1,7 +1,7 @@
-"""A small run for test_distributed.py: this process of a job of one or two.
+"""The program of each process of a job in test_distributed.py.
 
-Usage: one_of_two.py OUTPUT [HOST:PORT COUNT ID]. Writes what it ended with to
-OUTPUT, an npz file. The global batches are the same in every layout.
+Usage: job_program.py OUTPUT [HOST:PORT COUNT ID]. Writes the results to OUTPUT,
+an npz file. The global batches are the same for any number of processes.
 """
 
 import sys
@@ -20,12 +20,7 @@ STEPS = 4
 
 def main(output, address=None, count=None, process=None):
   distributed.initialize(
-    address,
-    count and int(count),
-    process and int(process),
-    initialization_timeout=200,
-    heartbeat_timeout=100,
-    shutdown_timeout=120,
+    address, count and int(count), process and int(process)
   )
   optimizer = training.make_optimizer(
     training.OptimizerConfig(learning_rate=1e-2, clip_global_norm=1.0)
@@ -39,14 +34,14 @@ def main(output, address=None, count=None, process=None):
       training.create_state(make_params(), {}, optimizer, make_key(0))
     )
     state, losses = train_on_host_batches(state, optimizer)
-    state, more_losses = train_on_generated(state, optimizer, make_key(1))
+    state, more_losses = train_on_generated(state, optimizer)
     parallel.assert_replicated(state)
     results[f'{kind}_losses'] = losses + more_losses
     for name, values in state.params.items():
       results[f'{kind}_{name}'] = np.asarray(values)
 
   results['evaluation'] = evaluate(state)
-  results['divergence'] = tell_of_divergence(state)
+  results['divergence'] = describe_divergence(state)
   np.savez(output, **results)
   distributed.shutdown()
 
@@ -64,11 +59,11 @@ def squared_errors(params, batch):
   return (outputs - batch['x'].sum(-1)) ** 2
 
 
-def loss_fn(params, network_state, key, batch):
+def loss_fn(params, network_state, carry, key, batch):
   del key
   squared, weights = squared_errors(params, batch), batch['weight']
   return (squared * weights).sum(), training.LossAux(
-    weights.sum(), {'largest': (squared.max(), 1)}, network_state
+    weights.sum(), {'largest': (squared.max(), 1)}, network_state, carry
   )
 
 
@@ -85,18 +80,18 @@ def train_on_host_batches(state, optimizer):
   return state, losses
 
 
-def sample(key):
+def sample(key, network_state):
+  del network_state
   drawn = jax.random.uniform(key, (X + 1,))
   return {'x': drawn[:X], 'weight': drawn[X]}
 
 
-def train_on_generated(state, optimizer, data_key):
+def train_on_generated(state, optimizer):
   update = training.make_update(
     loss_fn,
     optimizer,
     global_batch_size=B,
-    sample=lambda key, _: sample(key),
-    data_key=data_key,
+    make_batch=training.per_example(sample),
     updates_per_call=2,
   )
   losses = []
@@ -117,8 +112,8 @@ def evaluate(state):
   return run(state)['loss']
 
 
-def tell_of_divergence(state):
-  """What the replica check says once the second device has other weights."""
+def describe_divergence(state):
+  """Returns the error of the replica check for a second device that differs."""
   out = state.params['out']
   copies = []
   for shard in out.addressable_shards:

@@ -1,0 +1,141 @@
+"""The definition of a run: intervals, functions and data source."""
+
+from collections.abc import Callable
+import dataclasses
+from typing import Any
+from typing import NamedTuple
+
+from rmc_jax.errors import ConfigurationError
+from rmc_jax.metrics import SumsAndCounts
+from rmc_jax.training import parallel
+from rmc_jax.training.nonfinite import NonfiniteConfig
+from rmc_jax.training.state import TrainState
+from rmc_jax.types import ArrayTree
+
+MAY_CHANGE_ON_RESUME = 'may_change_on_resume'
+
+
+def may_change_on_resume(**arguments: Any) -> Any:
+  """Returns a `dataclasses.field` that a resumed run may change.
+
+  For lengths, intervals and places of files, which do not affect what is
+  trained. A field that holds a dataclass covers all of its fields.
+
+  Args:
+    **arguments: `default` or `default_factory`.
+  """
+  return dataclasses.field(**arguments, metadata={MAY_CHANGE_ON_RESUME: True})
+
+
+@dataclasses.dataclass
+class RunConfig:
+  """Length, intervals and seed of a run; part of every experiment's `Config`.
+
+  Intervals are in updates. They are due at the first call that ends on or after
+  a multiple, and at the end of the run.
+
+  Attributes:
+    num_steps: updates in the whole run, earlier starts included.
+    seed: of parameters, data and dropout.
+    updates_per_call: updates made on the devices in one call.
+    log_every: between lines of the log.
+    eval_every: between evaluations.
+    checkpoint_every: between checkpoints.
+    keep_checkpoints: number of newest checkpoints to keep.
+    check_replicas_every: between checks that all devices hold the same state,
+      which is also checked before each checkpoint.
+    nonfinite: what to do about updates that are not finite.
+  """
+
+  num_steps: int = may_change_on_resume(default=1_000_000)
+  seed: int = 0
+  updates_per_call: int = 1
+  log_every: int = may_change_on_resume(default=100)
+  eval_every: int = may_change_on_resume(default=1000)
+  checkpoint_every: int = may_change_on_resume(default=1000)
+  keep_checkpoints: int = may_change_on_resume(default=3)
+  check_replicas_every: int = may_change_on_resume(default=1000)
+  nonfinite: NonfiniteConfig = may_change_on_resume(
+    default_factory=NonfiniteConfig
+  )
+
+  def validate(self) -> None:
+    """Raises ConfigurationError for a number below 1, `seed` aside."""
+    for field in dataclasses.fields(self):
+      value = getattr(self, field.name)
+      if field.name not in ('seed', 'nonfinite') and value < 1:
+        raise ConfigurationError(
+          f'{field.name} must be at least 1. Got: {value}.'
+        )
+    self.nonfinite.validate()
+
+
+class Source:
+  """Batches from the host: a context manager, entered for the whole training.
+
+  Attributes:
+    reproducible: whether `batch` is a function of the step alone. Only then
+      does a resumed run continue bit for bit.
+  """
+
+  reproducible: bool = True
+
+  def __enter__(self) -> 'Source':
+    return self
+
+  def __exit__(self, *exception) -> None:
+    pass
+
+  def batch(self, step: int) -> ArrayTree:
+    """Returns this process's examples of update `step`, leaves [B, ...]."""
+    raise NotImplementedError
+
+  def set_params(self, params: ArrayTree) -> None:
+    """Receives the parameters before the first batch and after every call.
+
+    Their buffers are deleted by the next call; copy what is kept.
+    """
+
+
+class FunctionSource(Source):
+  """A reproducible source: a function from the step to the batch."""
+
+  def __init__(self, batch_fn: Callable[[int], ArrayTree]):
+    self.batch = batch_fn  # type: ignore[method-assign]
+
+
+def load_batch(
+  source: Source | None, step: int, devices: parallel.Devices
+) -> ArrayTree | None:
+  """Returns the batch of `step`, on the devices; None without a source."""
+  if source is None:
+    return None
+  try:
+    return parallel.split_batch(source.batch(step), devices)
+  except Exception as error:
+    error.add_note(f'This was the batch of step {step}.')
+    raise
+
+
+class Experiment(NamedTuple):
+  """The functions of an experiment.
+
+  Attributes:
+    init: () -> the state of step 0. Must be traceable; it is only traced if
+      there is a checkpoint.
+    update: (state, batch) -> (state, metrics), see `update.make_update`. The
+      state is donated.
+    evaluate: state -> metrics, see `evaluate.make_evaluate`.
+    source: batches from the host; None if `update` makes its own.
+    on_evaluation: (state, means) -> state, called after each evaluation with
+      its means, for schedules that follow the validation loss. Must be
+      deterministic and the same in every process.
+  """
+
+  init: Callable[[], TrainState]
+  update: Callable[..., tuple[TrainState, SumsAndCounts]]
+  evaluate: Callable[[TrainState], SumsAndCounts] | None = None
+  source: Source | None = None
+  on_evaluation: Callable[[TrainState, dict[str, float]], TrainState] | None = (
+    None
+  )

@@ -1,0 +1,194 @@
+"""Runs the training loop with a locked workdir, signals and a watchdog."""
+
+import contextlib
+import pathlib
+import time
+
+import jax
+
+from rmc_jax.errors import ConfigurationError
+from rmc_jax.errors import Preempted
+from rmc_jax.training import distributed
+from rmc_jax.training import parallel
+from rmc_jax.training.checkpoint import Checkpointer
+from rmc_jax.training.lock import acquire_lock
+from rmc_jax.training.loop import Loop
+from rmc_jax.training.preemption import Preemption
+from rmc_jax.training.progress import print_line
+from rmc_jax.training.report import NullReport
+from rmc_jax.training.report import Report
+from rmc_jax.training.run import Experiment
+from rmc_jax.training.run import RunConfig
+from rmc_jax.training.state import count_parameters
+from rmc_jax.training.state import TrainState
+from rmc_jax.training.watchdog import Watchdog
+
+CHECKPOINTS = 'checkpoints'
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+def train(
+  workdir: str | pathlib.Path,
+  experiment: Experiment,
+  run: RunConfig,
+  *,
+  devices: parallel.Devices = None,
+) -> TrainState:
+  """Trains in `workdir` with a `Runner` of its own; see `Runner.train`."""
+  with Runner(workdir) as runner:
+    return runner.train(experiment, run, devices=devices)
+
+
+class Runner:
+  """A context that locks the workdir, handles signals and runs the watchdog.
+
+  Args:
+    workdir: the folder of the run, created if missing; shared by all processes
+      of the job.
+    watchdog_seconds: see `Watchdog`; None for no watchdog.
+    started: the time of day when the program began, for the goodput ledger;
+      None for now.
+
+  Raises:
+    ConfigurationError: on entering, another process is training in `workdir`.
+      Nothing there has been changed.
+  """
+
+  def __init__(
+    self,
+    workdir: str | pathlib.Path,
+    *,
+    watchdog_seconds: float | None = None,
+    started: float | None = None,
+  ):
+    self.workdir = pathlib.Path(workdir)
+    self._started = time.time() if started is None else started
+    self._watchdog = Watchdog(watchdog_seconds)
+    self._preemption = Preemption()
+    self._contexts = contextlib.ExitStack()
+    self._last_line = time.monotonic()
+
+  @property
+  def is_primary(self) -> bool:
+    """Whether this process writes files and prints."""
+    return distributed.is_primary()
+
+  def __enter__(self) -> 'Runner':
+    with contextlib.ExitStack() as contexts:
+      if self.is_primary:
+        contexts.enter_context(acquire_lock(self.workdir))
+      contexts.enter_context(self._preemption)
+      contexts.enter_context(self._watchdog)
+      self._contexts = contexts.pop_all()
+    return self
+
+  def __exit__(self, *exception) -> None:
+    self._contexts.__exit__(*exception)
+
+  def train(
+    self,
+    experiment: Experiment,
+    run: RunConfig,
+    *,
+    devices: parallel.Devices = None,
+  ) -> TrainState:
+    """Trains to `run.num_steps`, from the newest good checkpoint if any.
+
+    Every process of the job calls it with the same arguments. The workdir gets
+    `checkpoints/`, `metrics.jsonl`, `goodput.jsonl` and TensorBoard events. A
+    line of the log holds the means over all updates since the line before.
+
+    Args:
+      experiment: the functions and the data source.
+      run: length, intervals and policy.
+      devices: devices of the job to use, None for all.
+
+    Returns:
+      The trained state, on the devices.
+
+    Raises:
+      Preempted: a signal asked to stop; the state is saved.
+      Diverged: `run.nonfinite` ends the run. The metrics are saved, and the
+        state too if the last call made progress.
+      RuntimeError: the devices no longer hold the same state.
+      ConfigurationError: a number of `run` is out of range, or the checkpoints
+        are those of another model or optimiser.
+      SaveFailed: a checkpoint could not be written.
+    """
+    run.validate()
+    started, self._started = self._started, time.time()
+    with Checkpointer(
+      self.workdir / CHECKPOINTS, keep=run.keep_checkpoints
+    ) as saver:
+      loop = Loop(
+        self.workdir,
+        experiment,
+        run,
+        saver,
+        self._preemption,
+        self._watchdog,
+        devices,
+      )
+      if self._is_done(loop.step, run):
+        return loop.state
+      report = NullReport()
+      if self.is_primary:
+        report = Report(self.workdir, loop.step, run.num_steps, started)
+      where = f'resuming at step {loop.step} of ' if loop.step else ''
+      report.print(
+        f'{self.workdir}: {count_parameters(loop.state.params):,} parameters, '
+        f'{jax.device_count()} devices, {where}{run.num_steps} updates.'
+      )
+      source = experiment.source
+      if loop.step and source is not None and not source.reproducible:
+        report.print(
+          'The data source is not reproducible: the run continues, but not bit '
+          'for bit as it would have without the stop.'
+        )
+      state = loop.train(report)
+      if loop.step < run.num_steps:
+        raise Preempted(
+          f'Stopped at step {loop.step} of {run.num_steps}; everything up to '
+          f'step {loop.saved} is saved in {self.workdir}. The same command '
+          'resumes from there.'
+        )
+      return state
+
+  def _is_done(self, step: int, run: RunConfig) -> bool:
+    """Returns whether `step` ends the run; checks that calls can reach it."""
+    if step < run.num_steps and (run.num_steps - step) % run.updates_per_call:
+      raise ConfigurationError(
+        f'num_steps {run.num_steps} cannot be reached from step {step} by '
+        f'calls of {run.updates_per_call} updates; choose {step} plus a '
+        f'multiple of {run.updates_per_call}.'
+      )
+    if step >= run.num_steps and self.is_primary:
+      print_line(f'{self.workdir} is done: {step} of {run.num_steps} updates.')
+    return step >= run.num_steps
+
+  def progress(self, what: str, done: int, total: int) -> None:
+    """A `progress_fn` for long work before or after training.
+
+    Restarts the watchdog, prints a line now and then, and stops the program if
+    a signal asked for it.
+
+    Args:
+      what: name of the work, such as 'valid perplexity'.
+      done: amount done so far.
+      total: amount in all; 0 if unknown.
+
+    Raises:
+      Preempted: a signal asked to stop. Not raised in a job of several
+        processes, which would have to agree on it.
+    """
+    self._watchdog.heartbeat()
+    amount = f'{done:,} of {total:,}' if total else f'{done:,}'
+    if jax.process_count() == 1 and self._preemption.requested():
+      raise Preempted(
+        f'Stopped at {what}: {amount}. The trained state is saved; the same '
+        'command does this again.'
+      )
+    now = time.monotonic()
+    if self.is_primary and now - self._last_line >= _SECONDS_BETWEEN_LINES:
+      self._last_line = now
+      print_line(f'{what}: {amount}')
