@@ -114,8 +114,6 @@ def experiment_config_fields():
   for name in EXPERIMENTS:
     config = importlib.import_module(f'experiments.{name}.train').Config()
     fields |= set(configuration.fields(config))
-  if not any(field.startswith('run.') for field in fields):
-    fields |= {f'run.{field}' for field in fields}
   return fields
 
 
