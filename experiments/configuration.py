@@ -17,11 +17,11 @@ from typing import Any
 
 from rmc_jax import files
 from rmc_jax import training
+from rmc_jax.analysis.runs import CONFIG
+from rmc_jax.analysis.runs import read_config
 from rmc_jax.cores import build
 from rmc_jax.cores.config import CoreConfig
 from rmc_jax.errors import ConfigurationError
-
-FILE_NAME = 'config.json'
 
 
 def with_preset(
@@ -105,32 +105,7 @@ def to_json(experiment: str, preset: str, config: Any) -> str:
 
 def save(workdir: pathlib.Path, text: str) -> None:
   """Writes config.json atomically."""
-  files.atomic_write(workdir / FILE_NAME, text.encode())
-
-
-def read(workdir: pathlib.Path) -> dict[str, Any]:
-  """Reads config.json.
-
-  Raises:
-    ConfigurationError: there is none, or it is damaged.
-  """
-  path = workdir / FILE_NAME
-  try:
-    saved = json.loads(path.read_text())
-    return {
-      'experiment': saved['experiment'],
-      'preset': saved['preset'],
-      'config': _own_core_fields(saved['config']),
-    }
-  except (FileNotFoundError, NotADirectoryError):
-    raise ConfigurationError(
-      f'{workdir} has no {FILE_NAME}: it is not the folder of a run.'
-    ) from None
-  except (KeyError, TypeError, ValueError) as error:
-    raise ConfigurationError(
-      f'{path} cannot be read ({error!r}). Fix it; the training command prints '
-      'it with --print_config.'
-    ) from error
+  files.atomic_write(workdir / CONFIG, text.encode())
 
 
 def check_workdir(workdir: pathlib.Path, text: str, config: Any) -> None:
@@ -149,33 +124,15 @@ def check_workdir(workdir: pathlib.Path, text: str, config: Any) -> None:
   """
   if not any(workdir.glob('checkpoints/*')):
     return
-  path, wanted = workdir / FILE_NAME, json.loads(text)
-  if not path.exists():
-    raise ConfigurationError(
-      f'{workdir} has checkpoints but no {FILE_NAME}, so their configuration '
-      'is unknown. Restore the file, or choose another --workdir.'
-    )
-  try:
-    found = json.loads(path.read_text())
-    before = _flat(_own_core_fields(found['config']))
-    other_experiment = found['experiment'] != wanted['experiment']
-  except (ValueError, KeyError, TypeError, AttributeError) as error:
-    raise ConfigurationError(
-      f'{path} cannot be read ({error}). Fix it, or choose another --workdir; '
-      'the checkpoints there are untouched.'
-    ) from error
-  if other_experiment:
-    raise ConfigurationError(
-      f'{workdir} holds a run of {found["experiment"]}, not of '
-      f'{wanted["experiment"]}. Choose another --workdir.'
-    )
+  wanted = json.loads(text)
+  found = read_config(workdir, wanted['experiment'])
   if 'run' in wanted['config'] and 'run' not in found['config']:
     raise ConfigurationError(
-      f'{workdir} holds a run of an earlier version of rmc_jax, whose '
-      f'{FILE_NAME} has no "run". Finish it with that version, or choose '
-      'another --workdir.'
+      f'{workdir} holds a run of an earlier version of rmc_jax, whose {CONFIG} '
+      'has no "run". Finish it with that version, or choose another --workdir.'
     )
-  now, changeable = _flat(wanted['config']), _changeable(config)
+  before, now = _flat(found['config']), _flat(wanted['config'])
+  changeable = _changeable(config)
   lines = [
     f'  config.{name}: {before.get(name, "absent")} there, '
     f'{now.get(name, "absent")} now'
@@ -186,7 +143,7 @@ def check_workdir(workdir: pathlib.Path, text: str, config: Any) -> None:
   if lines:
     raise ConfigurationError(
       f'{workdir} holds a run of another configuration (preset '
-      f'{found.get("preset")}). Resume it with the same one, or choose '
+      f'{found["preset"]}). Resume it with the same one, or choose '
       'another --workdir:\n' + '\n'.join(lines)
     )
 
@@ -274,22 +231,6 @@ def _remedy(config: Any, path: str, known: Iterable[str]) -> str:
   reason = f': it belongs to {owners}.' if owners else f'.{suggestion}'
   names = ', '.join(build.argument_names(type(config)))
   return f' for core {config.name}{reason} Fields of {config.name}: {names}.'
-
-
-def _own_core_fields(config: Mapping[str, Any]) -> dict[str, Any]:
-  """Drops the fields of other cores, which earlier versions saved too."""
-  config = dict(config)
-  core = config.get('core')
-  if isinstance(core, Mapping) and core.get('name') in build.CORES:
-    config_class, _ = build.CORES[core['name']]
-    own = {'name', *build.argument_names(config_class)}
-    others = {
-      name
-      for config_class, _ in build.CORES.values()
-      for name in build.argument_names(config_class)
-    } - own
-    config['core'] = {k: v for k, v in core.items() if k not in others}
-  return config
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -25,6 +25,7 @@ from experiments.language_modeling import train
 from experiments.language_modeling.corpus import check_vocabulary
 from experiments.language_modeling.corpus import open_vocabulary
 from experiments.language_modeling.generate import generate
+from rmc_jax.analysis import runs
 from rmc_jax.datasets.load import STYLES
 from rmc_jax.errors import CONFIGURATION_ERROR
 from rmc_jax.errors import ConfigurationError
@@ -162,12 +163,7 @@ def sample(
 
 def read_config(workdir: pathlib.Path) -> train.Config:
   """Returns the configuration of a run."""
-  saved = configuration.read(workdir)
-  if saved['experiment'] != 'language_modeling':
-    raise ConfigurationError(
-      f'{workdir} holds a run of {saved["experiment"]}, expected '
-      'language_modeling.'
-    )
+  saved = runs.read_config(workdir, 'language_modeling')
   # JSON has no tuples.
   fields = jax.tree.map(
     lambda value: tuple(value) if isinstance(value, list) else value,

@@ -36,6 +36,8 @@ from experiments.language_modeling.corpus import Corpus
 from experiments.language_modeling.corpus import identity
 from experiments.language_modeling.corpus import open_corpus
 from rmc_jax import training
+from rmc_jax.checks import one_of
+from rmc_jax.checks import positive_int
 from rmc_jax.cores.build import ATTENDING
 from rmc_jax.cores.build import build_core
 from rmc_jax.cores.config import CoreConfig
@@ -83,24 +85,14 @@ class Config:
   )
 
   def validate(self) -> None:
-    if self.corpus not in STYLES:
-      raise ValueError(
-        f'corpus must be one of {", ".join(STYLES)}. Got: {self.corpus!r}.'
-      )
+    one_of('corpus', self.corpus, STYLES)
     for name in ('eval_tokens', 'eval_rows', 'window', 'batch_size'):
-      if getattr(self, name) < 1:
-        raise ValueError(
-          f'{name} must be at least 1. Got: {getattr(self, name)}.'
-        )
-    if min(self.eval_lengths, default=1) < 1:
-      raise ValueError(
-        f'eval_lengths must each be at least 1. Got: {self.eval_lengths}.'
-      )
-    if self.vocabulary_size is not None and self.vocabulary_size < 2:
-      raise ValueError(
-        'vocabulary_size must be at least 2, for <eos> and <unk>. '
-        f'Got: {self.vocabulary_size}.'
-      )
+      positive_int(name, getattr(self, name))
+    for i, length in enumerate(self.eval_lengths):
+      positive_int(f'eval_lengths[{i}]', length)
+    if self.vocabulary_size is not None:
+      # Two symbols: <eos> and <unk>.
+      positive_int('vocabulary_size', self.vocabulary_size, least=2)
     if self.run.updates_per_call != 1:
       raise ValueError(
         'run.updates_per_call must be 1: batches come from the host. '
@@ -156,9 +148,8 @@ def make_experiment(config: Config, corpus: Corpus) -> training.Experiment:
   make = functools.partial(make_model, config, vocabulary.size)
   cross_entropy = network.make_loss(make)
   init = make_init(config, vocabulary.size)
-  jax.eval_shape(
-    init
-  )  # Raises errors of the model before anything is computed.
+  # Raises errors of the model before anything is computed.
+  jax.eval_shape(init)
 
   def loss_fn(params, network_state, carry, key, batch):
     (loss, weight), carry = cross_entropy.apply(

@@ -33,9 +33,10 @@ from experiments.learn_to_execute import sweep
 from rmc_jax import losses
 from rmc_jax import metrics
 from rmc_jax import training
+from rmc_jax.checks import one_of
+from rmc_jax.checks import positive_int
 from rmc_jax.cores.build import build_core
 from rmc_jax.cores.config import CoreConfig
-from rmc_jax.cores.memory_matrix import positive_int
 from rmc_jax.cores.relational_memory import RelationalMemoryConfig
 from rmc_jax.models import EncoderDecoder
 from rmc_jax.models.encoder_decoder import FEEDS
@@ -78,12 +79,8 @@ class Config:
       make_curriculum(self)
     except ValueError as error:
       raise ValueError(f'curriculum: {error}') from error
-    for name in ('train_feed', 'eval_feed'):
-      if getattr(self, name) not in FEEDS:
-        raise ValueError(
-          f'{name} must be one of {", ".join(FEEDS)}. '
-          f'Got: {getattr(self, name)!r}.'
-        )
+    one_of('train_feed', self.train_feed, FEEDS)
+    one_of('eval_feed', self.eval_feed, FEEDS)
     positive_int('eval_examples', self.eval_examples)
     for i, size in enumerate(self.hidden_sizes):
       positive_int(f'hidden_sizes[{i}]', size)
@@ -119,13 +116,14 @@ def make_network(config: Config) -> hk.Transformed:
   @hk.transform
   def network(batch, feed):
     vocabulary = make_task(config).vocabulary
-    own_decoder = config.own_decoder_core
+    core = build_core(config.core)
+    own_core = build_core(config.core) if config.own_decoder_core else None
     model = EncoderDecoder(
-      build_core(config.core),
+      core,
       vocabulary.size,
       vocabulary.start,
       config.hidden_sizes,
-      decoder_core=build_core(config.core) if own_decoder else None,
+      decoder_core=own_core,
       remat=config.remat,
     )
     return model(batch.inputs, batch.input_length, batch.targets, feed)
@@ -138,7 +136,7 @@ def make_experiment(config: Config) -> training.Experiment:
   task, curriculum = make_task(config), make_curriculum(config)
   network = make_network(config)
   optimizer = training.make_optimizer(config.optimizer)
-  init_key, train_key, eval_key, _ = make_keys(config)
+  init_key, train_key, eval_key, _ = config.run.make_keys()
 
   def init():
     example = learn_to_execute.sample(init_key, task)
@@ -156,13 +154,13 @@ def make_experiment(config: Config) -> training.Experiment:
   def loss_fn(params, state, carry, key, batch):
     del key  # The network has no dropout.
     logits = network.apply(params, batch, config.train_feed)
-    mask = batch.target_mask  # [B, T_out]
-    loss, weight = losses.softmax_cross_entropy(logits, batch.targets, mask)
-    reported: dict = {
-      f'curriculum_{name}': (value, 1)
-      for name, value in state.difficulty._asdict().items()
+    answers = logits, batch.targets, batch.target_mask  # [B, T_out, ...]
+    loss, weight = losses.softmax_cross_entropy(*answers)
+    reported = {
+      'accuracy': metrics.accuracy(*answers),
+      'curriculum_length': (state.difficulty.length, 1),
+      'curriculum_nesting': (state.difficulty.nesting, 1),
     }
-    reported['accuracy'] = metrics.accuracy(logits, batch.targets, mask)
     return loss, training.LossAux(weight, reported, state, carry)
 
   def after_update(state, reported):
@@ -204,16 +202,11 @@ def make_experiment(config: Config) -> training.Experiment:
 def describe_samples(config: Config, params) -> str:
   """Formats new samples of the largest size with the model's answers."""
   task = make_task(config)
-  keys = jax.random.split(make_keys(config)[-1], config.batch_size)
+  keys = jax.random.split(config.run.make_keys()[-1], config.batch_size)
   batch = jax.vmap(lambda key: learn_to_execute.sample(key, task))(keys)
   apply = jax.jit(make_network(config).apply, static_argnums=2)
   predictions = apply(params, batch, config.eval_feed).argmax(-1)
   return describe(task, batch, predictions, limit=8)
-
-
-def make_keys(config: Config) -> jax.Array:
-  """[4] keys: of the parameters, training, evaluation and samples."""
-  return jax.random.split(jax.random.key(config.run.seed), 5)[1:]
 
 
 def train(config: Config, runner: training.Runner) -> None:

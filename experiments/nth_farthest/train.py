@@ -27,6 +27,8 @@ from experiments.nth_farthest import sweep
 from rmc_jax import losses
 from rmc_jax import metrics
 from rmc_jax import training
+from rmc_jax.checks import one_of
+from rmc_jax.checks import positive_int
 from rmc_jax.cores.build import ATTENDING
 from rmc_jax.cores.build import build_core
 from rmc_jax.cores.config import CoreConfig
@@ -56,15 +58,8 @@ class Config:
 
   def validate(self) -> None:
     for name in ('num_objects', 'num_features', 'eval_examples'):
-      if getattr(self, name) < 1:
-        raise ValueError(
-          f'{name} must be at least 1. Got: {getattr(self, name)}.'
-        )
-    if self.order not in nth_farthest.ORDERS:
-      raise ValueError(
-        f'order must be one of {", ".join(nth_farthest.ORDERS)}. '
-        f'Got: {self.order!r}.'
-      )
+      positive_int(name, getattr(self, name))
+    one_of('order', self.order, nth_farthest.ORDERS)
 
 
 def make_sample(config: Config):
@@ -94,7 +89,7 @@ def make_experiment(config: Config) -> training.Experiment:
   )
   optimizer = training.make_optimizer(config.optimizer)
   sample = make_sample(config)
-  init_key, train_key, eval_key, _ = make_keys(config)
+  init_key, train_key, eval_key, _ = config.run.make_keys()
 
   def init():
     params = network.init(init_key, sample(init_key).inputs[None])
@@ -134,11 +129,6 @@ def make_experiment(config: Config) -> training.Experiment:
   )
 
 
-def make_keys(config: Config) -> jax.Array:
-  """[4] keys: of the parameters, training, evaluation and figures."""
-  return jax.random.split(jax.random.key(config.run.seed), 5)[1:]
-
-
 def trace_attention(config: Config, params) -> dict:
   """Attention on three sequences, for `analysis.save_attention`.
 
@@ -148,7 +138,7 @@ def trace_attention(config: Config, params) -> dict:
   trace = hk.without_apply_rng(
     hk.transform(lambda inputs: make_model(config).trace(inputs))
   )
-  last, key = config.num_objects - 1, make_keys(config)[-1]
+  last, key = config.num_objects - 1, config.run.make_keys()[-1]
   questions = []
   for step in (last, 0, last // 2):
     question = nth_farthest.sample_question(

@@ -11,6 +11,7 @@ from typing import Any
 from typing import NamedTuple
 
 from rmc_jax.errors import CONFIGURATION_ERROR
+from rmc_jax.errors import ConfigurationError
 from rmc_jax.training.log import read_metrics
 
 CONFIG = 'config.json'
@@ -38,36 +39,48 @@ class Run(NamedTuple):
 
 
 def read_run(workdir: pathlib.Path, *experiments: str) -> Run:
-  """Reads the run in a folder.
+  """Reads the run in a folder; see `read_config` for arguments and errors."""
+  saved = read_config(workdir, *experiments)
+  return Run(
+    workdir, saved['experiment'], saved['config'], read_metrics(workdir)
+  )
+
+
+def read_config(workdir: pathlib.Path, *experiments: str) -> dict[str, Any]:
+  """Reads config.json: the experiment, the preset and the configuration.
 
   Args:
-    workdir: the folder.
-    *experiments: names of the accepted experiments.
+    workdir: the folder of a run.
+    *experiments: names of the accepted experiments; none accepts all.
 
   Raises:
-    ValueError: the folder has no run of these experiments, or a damaged file.
+    ConfigurationError: the folder has no run of these experiments, or a damaged
+      file.
   """
   path = workdir / CONFIG
   try:
     saved = json.loads(path.read_text())
-    run = Run(
-      workdir, saved['experiment'], saved['config'], read_metrics(workdir)
-    )
-  except FileNotFoundError:
-    raise ValueError(
-      f'{workdir} has no {CONFIG}: it is not the folder of a run.'
+    saved = {
+      'experiment': saved['experiment'],
+      'preset': saved.get('preset'),
+      'config': dict(saved['config']),
+    }
+  except (FileNotFoundError, NotADirectoryError):
+    raise ConfigurationError(
+      f'{workdir} has no {CONFIG}: it is not the folder of a run, or the file '
+      'was removed. Restore it, or choose another folder.'
     ) from None
-  except (KeyError, TypeError, json.JSONDecodeError) as error:
-    raise ValueError(
-      f'{path} cannot be read ({error!r}). Fix it; the training command prints '
-      'it with --print_config.'
+  except (AttributeError, KeyError, TypeError, ValueError) as error:
+    raise ConfigurationError(
+      f'{path} cannot be read ({error!r}). Fix it, with what the training '
+      'command prints with --print_config, or choose another folder.'
     ) from error
-  if run.experiment not in experiments:
-    raise ValueError(
-      f'{workdir} holds a run of {run.experiment}, expected one of '
-      f'{", ".join(experiments)}.'
+  if experiments and saved['experiment'] not in experiments:
+    raise ConfigurationError(
+      f'{workdir} holds a run of {saved["experiment"]}, not of '
+      f'{" or ".join(experiments)}. Choose another folder.'
     )
-  return run
+  return saved
 
 
 def evaluations(run: Run, metric: str) -> list[float]:

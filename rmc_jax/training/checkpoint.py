@@ -20,6 +20,7 @@ from jax.experimental import multihost_utils
 import numpy as np
 import orbax.checkpoint as ocp
 
+from rmc_jax.checks import positive_int
 from rmc_jax.errors import ConfigurationError
 from rmc_jax.training import manifest
 from rmc_jax.types import ArrayTree
@@ -59,10 +60,8 @@ class Checkpointer:
     keep: int = 3,
     read_only: bool = False,
   ):
-    if keep < 1:
-      raise ConfigurationError(f'keep must be at least 1. Got: {keep}.')
     self._directory = pathlib.Path(directory).absolute()
-    self._keep = keep
+    self._keep = positive_int('keep', keep)
     self._read_only = read_only
     self._manager = _Manager(
       self._directory,

@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rmc_jax.errors import ConfigurationError
 from rmc_jax.metrics import SumsAndCounts
 from rmc_jax.training import parallel
 from rmc_jax.training import update as update_lib
@@ -70,10 +69,6 @@ def make_ensemble_update(
   Raises:
     ConfigurationError: M does not divide over the devices.
   """
-  if updates_per_call < 1:
-    raise ConfigurationError(
-      f'updates_per_call must be at least 1. Got: {updates_per_call}.'
-    )
   parallel.per_device_batch_size(num_members, devices)
   step = update_lib.repeat(
     update_lib.make_step(

@@ -8,6 +8,8 @@ import pathlib
 
 import numpy as np
 
+from rmc_jax.checks import one_of
+from rmc_jax.checks import positive_int
 from rmc_jax.errors import Diverged
 from rmc_jax.training.interval import Interval
 
@@ -33,12 +35,8 @@ class NonfiniteConfig:
 
   def validate(self) -> None:
     """Raises ValueError for an unknown action or a patience below 1."""
-    if self.action not in ACTIONS:
-      raise ValueError(
-        f'action must be one of {", ".join(ACTIONS)}. Got: {self.action!r}.'
-      )
-    if self.patience < 1:
-      raise ValueError(f'patience must be at least 1. Got: {self.patience}.')
+    one_of('action', self.action, ACTIONS)
+    positive_int('patience', self.patience)
 
 
 class NonfiniteStreak:

@@ -5,11 +5,14 @@ import dataclasses
 from typing import Any
 from typing import NamedTuple
 
-from rmc_jax.errors import ConfigurationError
+import jax
+
+from rmc_jax.checks import positive_int
 from rmc_jax.metrics import SumsAndCounts
 from rmc_jax.training import parallel
 from rmc_jax.training.nonfinite import NonfiniteConfig
 from rmc_jax.training.state import TrainState
+from rmc_jax.types import Array
 from rmc_jax.types import ArrayTree
 
 MAY_CHANGE_ON_RESUME = 'may_change_on_resume'
@@ -60,14 +63,15 @@ class RunConfig:
   )
 
   def validate(self) -> None:
-    """Raises ConfigurationError for a number below 1, `seed` aside."""
+    """Raises ValueError for a number below 1, `seed` aside."""
     for field in dataclasses.fields(self):
-      value = getattr(self, field.name)
-      if field.name not in ('seed', 'nonfinite') and value < 1:
-        raise ConfigurationError(
-          f'{field.name} must be at least 1. Got: {value}.'
-        )
+      if field.name not in ('seed', 'nonfinite'):
+        positive_int(field.name, getattr(self, field.name))
     self.nonfinite.validate()
+
+  def make_keys(self) -> Array:
+    """Returns [4] keys: of parameters, training, evaluation and figures."""
+    return jax.random.split(jax.random.key(self.seed), 5)[1:]
 
 
 class Source:

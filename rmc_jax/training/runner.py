@@ -111,8 +111,8 @@ class Runner:
       Diverged: `run.nonfinite` ends the run. The metrics are saved, and the
         state too if the last call made progress.
       RuntimeError: the devices no longer hold the same state.
-      ConfigurationError: a number of `run` is out of range, or the checkpoints
-        are those of another model or optimiser.
+      ConfigurationError: the checkpoints are of another model or optimiser.
+      ValueError: a field of `run` is out of range.
       SaveFailed: a checkpoint could not be written.
     """
     run.validate()

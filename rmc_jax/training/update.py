@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rmc_jax.errors import ConfigurationError
+from rmc_jax.checks import one_of
+from rmc_jax.checks import positive_int
 from rmc_jax.metrics import SumsAndCounts
 from rmc_jax.training import parallel
 from rmc_jax.training.state import TrainState
@@ -103,15 +104,11 @@ def make_update(
     'nonfinite' (updates not applied, updates).
 
   Raises:
-    ConfigurationError: the global batch does not divide over the devices, or
-      updates_per_call is below 1.
-    ValueError: an unknown reduction, or updates_per_call without make_batch.
+    ConfigurationError: the global batch does not divide over the devices.
+    ValueError: an unknown reduction, updates_per_call below 1, or above 1
+      without make_batch.
   """
-  if updates_per_call < 1:
-    raise ConfigurationError(
-      f'updates_per_call must be at least 1. Got: {updates_per_call}.'
-    )
-  if make_batch is None and updates_per_call != 1:
+  if make_batch is None and updates_per_call > 1:
     raise ValueError(
       'updates_per_call must be 1 where batches come from the host (without '
       f'make_batch). Got: {updates_per_call}.'
@@ -148,10 +145,7 @@ def make_step(
     axis_name: the mapped axis of the devices. None: this is the only device,
       and the function may be vmapped.
   """
-  if reduction not in REDUCTIONS:
-    raise ValueError(
-      f'reduction must be one of {", ".join(REDUCTIONS)}. Got: {reduction!r}.'
-    )
+  one_of('reduction', reduction, REDUCTIONS)
   gradient_fn = jax.value_and_grad(loss_fn, has_aux=True)
 
   def step(state, batch=None):
@@ -218,7 +212,7 @@ def make_step(
 
 def repeat(step: Callable, updates_per_call: int) -> Callable:
   """Returns (state, batch) -> (state, summed metrics) of several updates."""
-  if updates_per_call == 1:
+  if positive_int('updates_per_call', updates_per_call) == 1:
     return step
 
   def steps(state, batch=None):

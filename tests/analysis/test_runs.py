@@ -32,7 +32,7 @@ def test_folders_that_are_not_runs_are_refused(tmp_path):
   with pytest.raises(ValueError, match='not the folder of a run'):
     runs.read_run(tmp_path, 'toy')
   workdir = write_run(tmp_path / 'a')
-  with pytest.raises(ValueError, match='a run of toy, expected one of x, y'):
+  with pytest.raises(ValueError, match='a run of toy, not of x or y'):
     runs.read_run(workdir, 'x', 'y')
   (workdir / 'config.json').write_text('{"experiment": ')
   with pytest.raises(ValueError, match='cannot be read'):

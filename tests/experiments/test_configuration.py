@@ -1,14 +1,12 @@
 """Tests experiments/configuration.py: selecting a core and its fields."""
 
 import dataclasses
-import json
 
 from absl import flags
 from absl.testing import flagsaver
 import pytest
 
 from experiments import command_line
-from experiments import configuration
 from rmc_jax.cores.config import CoreConfig
 from rmc_jax.cores.lstm import LSTMConfig
 from rmc_jax.cores.relational_memory import RelationalMemoryConfig
@@ -131,24 +129,3 @@ def test_flag_for_a_field_of_another_core_exits(
 def test_preset_with_a_field_of_another_core_exits(capsys, core, sentence):
   assert start(presets={'quick': {'core': core}}) == (77, [])
   assert capsys.readouterr().err.startswith(f'toy: {sentence}')
-
-
-def test_run_saved_with_the_fields_of_all_cores_resumes(tmp_path, capsys):
-  (tmp_path / 'mine' / 'checkpoints' / '10').mkdir(parents=True)
-  path = tmp_path / 'mine' / 'config.json'
-  # The format of earlier versions, which had one class for all cores.
-  core = dataclasses.asdict(RelationalMemoryConfig()) | dataclasses.asdict(
-    LSTMConfig(hidden_size=7)
-  )
-  saved = {'experiment': 'toy', 'preset': 'lstm', 'config': {'core': core}}
-  path.write_text(json.dumps(saved))
-  arguments = ['--workdir=mine', '--preset=lstm']
-
-  assert start(*arguments, '--config.core.num_layers=2') == (77, [])
-  assert capsys.readouterr().err.splitlines()[1:] == [
-    '  config.core.num_layers: 1 there, 2 now'
-  ]
-  own = {'name': 'lstm', 'hidden_size': 7, 'num_layers': 1}
-  assert configuration.read(tmp_path / 'mine')['config'] == {'core': own}
-  assert start(*arguments)[0] == 0
-  assert json.loads(path.read_text())['config'] == {'core': own}

@@ -349,7 +349,7 @@ def test_processes_that_see_different_steps_raise(
 
 
 def test_keep_below_one_raises(tmp_path):
-  with pytest.raises(ConfigurationError, match='Got: 0'):
+  with pytest.raises(ValueError, match='keep must be at least 1. Got: 0'):
     Checkpointer(tmp_path, keep=0)
 
 

@@ -250,7 +250,7 @@ def test_stopped_run_resumes_to_the_same_curve(data_dir, tmp_path):
   [
     ({'corpus': 'wiki'}, "corpus must be one of wikitext2.*'wiki'"),
     ({'window': 0}, 'window must be at least 1'),
-    ({'eval_lengths': (3, 0)}, 'eval_lengths must each be at least 1'),
+    ({'eval_lengths': (3, 0)}, r'eval_lengths\[1\] must be at least 1'),
     ({'eval_lengths': (10.5,)}, r'eval_lengths must be tuple\[int, \.\.\.\]'),
     ({'eval_lengths': ('',)}, r"eval_lengths must be tuple.*Got: \(''"),
     ({'vocabulary_size': 1}, 'vocabulary_size must be at least 2'),
