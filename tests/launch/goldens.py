@@ -58,10 +58,13 @@ CASES = {
     f'{_KUBERNETES} --kind=job --nodes=4 --name=mine --namespace=research'
   ),
   'indexed_job_tpu.yaml': f'{_KUBERNETES} --kind=job --tpu=v5e-8',
-  'tpu_vm_one_host.sh': 'tpu_vm toy --preset=small --tpu=v5e-8 --zone=z',
-  'tpu_vm_two_hosts.sh': (
-    'tpu_vm toy --sweep=seeds --tpu=v5p-16 --zone=z --project=p --spot '
-    '--bucket=mine --gcloud=--labels=a=b --keep'
+  'skypilot_gpus.yaml': (
+    'skypilot toy --preset=small --gpus=A100:8 --nodes=2 --bucket=gs://mine '
+    '--workdir=runs/x --max_restarts=7'
+  ),
+  'skypilot_tpus.yaml': (
+    'skypilot toy --sweep=seeds --tpu=v5p-16 --infra=gcp/us-east5/us-east5-a '
+    '--spot --bucket=gs://mine'
   ),
 }
 

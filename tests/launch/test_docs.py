@@ -14,7 +14,7 @@ import pytest
 from launch import job
 from launch import local
 
-LAUNCHERS = ('local', 'slurm', 'tpu_vm', 'kubernetes')
+LAUNCHERS = ('local', 'slurm', 'kubernetes', 'skypilot')
 PAGE = (job.ROOT / 'docs/launching.md').read_text()
 # In code blocks with continuation lines, or between backticks.
 COMMANDS = sorted(
