@@ -54,7 +54,7 @@ def open_corpus(
     data_dir: the folder that `python -m rmc_jax.datasets.prepare` wrote to.
     vocabulary_size: words at most, including symbols; None for no limit.
     lower_case: whether to convert the text to lower case.
-    progress_fn: called after each document; a large corpus takes hours.
+    progress_fn: called after each document.
 
   Raises:
     ValueError: the corpus is not prepared or damaged, or the vocabulary too
@@ -88,10 +88,6 @@ def check_same_corpus(workdir: pathlib.Path, corpus: Corpus) -> None:
   Another text may have as many words, so that checkpoints fit, but its ids mean
   other words. Without checkpoints any text is accepted, and the primary process
   records it.
-
-  Args:
-    workdir: the folder of the run, locked by this program.
-    corpus: the text to train on.
 
   Raises:
     ConfigurationError: the run has another text, or its text is unknown.

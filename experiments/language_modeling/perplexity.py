@@ -61,13 +61,13 @@ def token_log_probs(
   text too short for that is read as one row.
 
   Args:
-    model: see `Model`.
-    params: its parameters, placed as `parallel.replicate` does.
+    model: the model.
+    params: placed as `parallel.replicate` does.
     ids: [tokens], the text.
     window: tokens of a row in one call; does not change the result of one row.
     eos: id of the symbol before the first token.
     num_rows: rounded up to a multiple of the devices, unless it is 1.
-    name: what `progress_fn` calls the text.
+    name: of the text, for `progress_fn`.
     progress_fn: called after each window.
 
   Returns:
@@ -146,15 +146,9 @@ def by_length(
 ) -> dict[int, float]:
   """Perplexity with the state reset every so many words: figure 12.
 
-  Args:
-    model: see `Model`.
-    params: its parameters.
-    ids: [tokens], the text; an incomplete last piece does not count.
-    lengths: words between two resets of the state.
-    eos: id of the symbol before the first token.
-    batch_size: pieces in one call.
-    name: what `progress_fn` calls the text.
-    progress_fn: called after each batch.
+  The arguments are those of `token_log_probs`, except that the text is cut into
+  pieces of each of `lengths` words, `batch_size` of which are read in one call.
+  An incomplete last piece does not count.
 
   Returns:
     Length -> perplexity, without lengths longer than the text.
@@ -187,12 +181,7 @@ def by_length(
 def by_frequency(
   log_probs: np.ndarray, ids: np.ndarray, vocabulary: Vocabulary
 ) -> dict[str, tuple[float, int]]:
-  """Perplexity of the words in each of `BANDS`: table 3.
-
-  Args:
-    log_probs: [tokens] of `token_log_probs`.
-    ids: [tokens] the same text.
-    vocabulary: holds the counts of the training text.
+  """Perplexity of the words in each of `BANDS`, and of all: table 3.
 
   Returns:
     Band or 'all' -> (perplexity, tokens); nan if there are no tokens.
@@ -240,15 +229,7 @@ def summary(
 ) -> dict:
   """All perplexities of a trained model, as plain numbers for a JSON file.
 
-  Args:
-    model: see `Model`.
-    params: its parameters.
-    ids: 'valid' and 'test' -> [tokens].
-    vocabulary: of the ids.
-    window: see `token_log_probs`.
-    num_rows: see `token_log_probs`.
-    lengths: see `by_length`, which is measured on 'valid'.
-    progress_fn: called after each step of the way.
+  The arguments are those of `token_log_probs` and, on 'valid', of `by_length`.
 
   Returns:
     'uniform', 'by_length', and for each split 'perplexity', 'unigram', 'tokens'

@@ -29,17 +29,8 @@ def write(
 ) -> None:
   """Measures a trained model and writes what `analysis.report` reads.
 
-  Every process of a job must call it.
-
-  Args:
-    make_model: builds the model in an `hk.transform`.
-    params: its parameters, placed on the devices.
-    corpus: what it is measured on.
-    runner: of the run.
-    window: see `perplexity.token_log_probs`.
-    num_rows: see `perplexity.token_log_probs`.
-    lengths: see `perplexity.by_length`.
-    has_attention: whether the core has attention to record.
+  Every process of a job must call it, with the arguments of
+  `perplexity.summary`, and whether the core has attention to record.
   """
   summary = perplexity.summary(
     network.make_evaluated(make_model),

@@ -111,17 +111,8 @@ def sample(
 ) -> Iterator[str]:
   """Returns an iterator over the words of the prompt and generated ones.
 
-  Args:
-    workdir: a run of `experiments.language_modeling.train` with a checkpoint.
-    prompt: split into words like the corpus, where the end of a line is a word
-      too; '' for none.
-    num_words: how many to generate.
-    temperature: see `generate.draw`.
-    top_k: see `generate.draw`.
-    unknown: see `generate.generate`.
-    data_dir: the folder of the corpus, for its vocabulary; None for that of the
-      training.
-    seed: of the random draws.
+  The arguments are the flags of the program. The prompt is split into words
+  like the corpus, where the end of a line is a word too.
 
   Raises:
     ValueError: there is no trained model, or no corpus.

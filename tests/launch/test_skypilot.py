@@ -163,7 +163,7 @@ def test_missing_sky_exits(monkeypatch, capsys):
     ((), 'either --tpu or --gpus'),
     ((*TPU, '--gpus=A100'), 'either --tpu or --gpus'),
     ((*TPU, '--nodes=2'), 'remove --nodes'),
-    ((*TPU, '--workdir=/home/x'), '--workdir=/home/x would be lost'),
+    ((*TPU, '--workdir=/elsewhere/x'), '--workdir=/elsewhere/x would be lost'),
     ((*TPU, '--workdir=../x'), '--workdir=../x would be lost'),
     (('--tpu=v9-1',), 'invalid choice'),
   ],
