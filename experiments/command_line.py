@@ -239,17 +239,14 @@ def _leave_if_in_job(exit_code: int) -> None:
 
 def _set_up_devices() -> None:
   """Joins the job and sets the number of CPU devices, before any is used."""
-  job = {
-    name: FLAGS[name].value
+  job = [
+    FLAGS[name].value
     for name in ('coordinator_address', 'num_processes', 'process_id')
-  }
+  ]
   detect = FLAGS.cluster == 'auto'
-  missing = [f'--{name}' for name, value in job.items() if value is None]
-  detected = cluster.find(os.environ) if detect and missing else None
-  if 0 < len(missing) < len(job) and detected is None:
-    raise ConfigurationError(
-      f'A job of several processes needs {", ".join(missing)} too.'
-    )
+  in_job = any(value is not None for value in job) or (
+    detect and cluster.find(os.environ) is not None
+  )
   environment = os.environ.get('XLA_FLAGS', '')
   if FLAGS.cpu_devices is not None:
     jax.config.update('jax_num_cpu_devices', FLAGS.cpu_devices)
@@ -257,16 +254,9 @@ def _set_up_devices() -> None:
     'JAX_NUM_CPU_DEVICES' not in os.environ
     and 'xla_force_host_platform_device_count' not in environment
   ):
-    jax.config.update(
-      'jax_num_cpu_devices',
-      default_cpu_devices() if missing and detected is None else 1,
-    )
-  distributed.initialize(
-    job['coordinator_address'],
-    job['num_processes'],
-    job['process_id'],
-    detect=detect,
-  )
+    devices = 1 if in_job else default_cpu_devices()
+    jax.config.update('jax_num_cpu_devices', devices)
+  distributed.initialize(*job, detect=detect)
 
 
 def default_cpu_devices() -> int:

@@ -16,7 +16,7 @@ _SHUTDOWN_SECONDS = 600
 
 def initialize(
   coordinator_address: str | None = None,
-  process_count: int | None = None,
+  num_processes: int | None = None,
   process_id: int | None = None,
   *,
   detect: bool = False,
@@ -31,8 +31,8 @@ def initialize(
 
   Args:
     coordinator_address: host:port of process 0, the same for all.
-    process_count: processes in the job.
-    process_id: 0 to process_count - 1, each once.
+    num_processes: processes in the job.
+    process_id: 0 to num_processes - 1, each once.
     detect: whether to take missing arguments from Slurm, Open MPI, a Cloud TPU
       or Kubernetes, if one of them started this process. Processes of such a
       job share the GPUs of their host.
@@ -42,13 +42,13 @@ def initialize(
   """
   given = {
     'coordinator_address': coordinator_address,
-    'process_count': process_count,
+    'num_processes': num_processes,
     'process_id': process_id,
   }
   missing = [name for name, value in given.items() if value is None]
   # With all arguments given, the cluster need not be detected.
   place = cluster.find(os.environ) if detect and missing else None
-  if place is not None and process_count is None and process_id is None:
+  if place is not None and num_processes is None and process_id is None:
     if coordinator_address is None and place.method == 'deactivate':
       raise ConfigurationError(
         f'{place.name} does not give the address of process 0. Pass '
@@ -65,21 +65,18 @@ def initialize(
     return
   if len(missing) == len(given):
     return
-  if coordinator_address is None or process_count is None or process_id is None:
+  if coordinator_address is None or num_processes is None or process_id is None:
     raise ConfigurationError(
       f'A job of several processes needs all of {", ".join(given)}; missing: '
       f'{" and ".join(missing)}. Got: '
       f'{[value for value in given.values() if value is not None]}. Pass all '
       'three, or none for a single process.'
     )
-  if process_count < 1:
+  # Also refuses a num_processes below 1.
+  if not 0 <= process_id < num_processes:
     raise ConfigurationError(
-      f'process_count must be at least 1. Got: {process_count}.'
-    )
-  if not 0 <= process_id < process_count:
-    raise ConfigurationError(
-      f'process_id must be from 0 to {process_count - 1} in a job of '
-      f'{process_count} processes. Got: {process_id}.'
+      f'process_id must be from 0 to {num_processes - 1} in a job of '
+      f'{num_processes} processes. Got: {process_id}.'
     )
   host, _, port = coordinator_address.rpartition(':')
   if not host or not port.isdigit():
@@ -89,7 +86,7 @@ def initialize(
     )
   jax.distributed.initialize(
     coordinator_address,
-    process_count,
+    num_processes,
     process_id,
     # Otherwise JAX takes the devices from Slurm or Open MPI.
     cluster_detection_method='deactivate',

@@ -123,8 +123,9 @@ def test_starts_do_not_share_their_configuration():
     ),
     (
       '--num_processes=2',
-      'A job of several processes needs --coordinator_address, '
-      '--process_id too.',
+      'A job of several processes needs all of coordinator_address, '
+      'num_processes, process_id; missing: coordinator_address and process_id. '
+      'Got: [2]. Pass all three, or none for a single process.',
     ),
   ],
 )

@@ -25,16 +25,16 @@ def test_initialize_without_arguments_does_nothing():
   [
     (
       {'process_id': 1},
-      r'missing: coordinator_address and process_count\. Got: \[1\]',
+      r'missing: coordinator_address and num_processes\. Got: \[1\]',
     ),
     (
-      {'coordinator_address': 'a:1', 'process_count': 2},
+      {'coordinator_address': 'a:1', 'num_processes': 2},
       r"missing: process_id\. Got: \['a:1', 2\]",
     ),
     (
       {
         'coordinator_address': 'a:1',
-        'process_count': 2,
+        'num_processes': 2,
         'process_id': 2,
       },
       'from 0 to 1 in a job of 2 processes. Got: 2',
@@ -42,15 +42,15 @@ def test_initialize_without_arguments_does_nothing():
     (
       {
         'coordinator_address': 'a:1',
-        'process_count': 0,
+        'num_processes': 0,
         'process_id': 0,
       },
-      'process_count must be at least 1. Got: 0',
+      'process_id must be from 0 to -1 in a job of 0 processes',
     ),
     (
       {
         'coordinator_address': 'somewhere',
-        'process_count': 2,
+        'num_processes': 2,
         'process_id': 0,
       },
       "host:port .* Got: 'somewhere'",
