@@ -133,7 +133,7 @@ TINY_SAMPLES = {
   'core': {'name': 'relational_memory', 'mem_slots': 2, 'head_size': 3},
   'hidden_sizes': (3,),
   'batch_size': 8,
-  'updates_per_call': 2,
+  'run': {'updates_per_call': 2},
   'max_length': 2,
 }
 
