@@ -43,7 +43,7 @@ def test_ratio_is_per_item_and_within_a_trial(capsys):
     'training': entry(20, 2.0, 2.0, 20.0, batches=2),
   }
   measured = {'implementations': implementations, 'idle_share': 0.0}
-  Console(width=120).print(throughput.table('x', 'words', measured))
+  Console(width=120).print(throughput.table('words', 'x', measured))
   printed = capsys.readouterr().out
   for cell in ('words/s', '10.00', '(5.00 to 25.00)', '1000.0', '50'):
     assert cell in printed, cell
