@@ -44,6 +44,7 @@ class Session(contextlib.ExitStack):
   """The implementations of a benchmark at one size, while they run.
 
   Attributes:
+    options: device, trials, trial_seconds and limit.
     folder: a temporary folder.
     entries: implementation -> its part of the JSON file: `about`, `build` (kind
       of step -> seconds and other facts), `memory_bytes` (peak of the first
@@ -52,13 +53,12 @@ class Session(contextlib.ExitStack):
   """
 
   def __init__(self, options: argparse.Namespace):
-    """Takes device, trials, trial_seconds and limit of the options."""
     super().__init__()
     self.folder = pathlib.Path(
       self.enter_context(tempfile.TemporaryDirectory())
     )
     self.entries: dict[str, dict[str, Any]] = {}
-    self._options = options
+    self.options = options
     self._workers: dict[str, Worker] = {}
     self._required: set[str] = set()
     self._idle_share = 0.0
@@ -92,12 +92,12 @@ class Session(contextlib.ExitStack):
       self.leave_out(name, 'not installed: run launch/benchmark.sh')
       return
     _log(f'{name}: building')
-    base = environment(self._options.device, self.folder)
+    base = environment(self.options.device, self.folder)
     running = self._workers[name] = Worker(
       command(worker), [{**base, **more} for more in variables]
     )
     self.callback(running.stop)
-    limit = self._options.limit
+    limit = self.options.limit
     try:
       entry |= running.ask(limit, ask='load', **request)
       entry['build'] = {}
@@ -123,7 +123,7 @@ class Session(contextlib.ExitStack):
 
   def time(self, step: str = 'train') -> None:
     """Runs the trials of one kind of step, after one trial to warm up."""
-    options, workers = self._options, self._workers
+    options, workers = self.options, self._workers
     _log(f'{step}: {options.trials} trials of {", ".join(workers)}')
     steps = dict.fromkeys(workers, _MIN_STEPS)
     seconds: dict[str, list[list[float]]] = {name: [] for name in workers}

@@ -40,8 +40,8 @@ def make_parser(
   names = f'of {", ".join(sizes)}; or all'
   add('--sizes', type=names_of(sizes), default=default, help=names)
   add('--trials', type=positive, default=5, help='of each implementation')
-  devices = ('cpu', 'gpu')
-  add('--device', choices=devices, default=devices[bool(machine.gpu())])
+  device = 'gpu' if machine.gpu() else 'cpu'
+  add('--device', choices=('cpu', 'gpu'), default=device, help='of all steps')
   seconds = 'length of a trial, which has at least two steps'
   add('--trial_seconds', type=float, default=2.0, help=seconds)
   limit = 'seconds until a build or a trial counts as hung'

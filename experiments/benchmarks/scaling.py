@@ -78,7 +78,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
     for layout in layouts(options.devices, options.processes):
       # A share has other examples.
       whole = check if layout.share == 1 else None
-      add(session, layout, size, options, 'update', whole)
+      add(session, layout, size, 'update', whole)
     session.time()
     return session.result(size=dataclasses.asdict(size))
 
@@ -98,7 +98,6 @@ def add(
   session: harness.Session,
   layout: Layout,
   size: Size,
-  options: argparse.Namespace,
   program: str,
   check=None,
   required: bool = False,
@@ -115,7 +114,7 @@ def add(
       f'count={layout.devices // layout.processes}'
     )
     variables = [{'XLA_FLAGS': xla_flags} for _ in range(layout.processes)]
-    if options.device == 'gpu' and layout.processes > 1:
+    if session.options.device == 'gpu' and layout.processes > 1:
       for process, each in enumerate(variables):
         each['CUDA_VISIBLE_DEVICES'] = str(process)
     request = {

@@ -284,7 +284,7 @@ def time_all_reduce(
       if layout.mapped:
         seconds[name] = 0.0
       if layout.devices > 1:
-        scaling.add(session, layout, size, options, 'all_reduce', required=True)
+        scaling.add(session, layout, size, 'all_reduce', required=True)
     session.time()
   for name, entry in session.entries.items():
     seconds[name] = report.step_time(entry).median
