@@ -33,12 +33,9 @@ main() {
       shift
       ;;
   esac
-  if ! is_benchmark "$benchmark"; then
+  if ! benchmarks | grep -Fx -e "$benchmark" >/dev/null; then
     log "unknown benchmark '$benchmark'. Choose one of:"
-    for page in "$root"/experiments/benchmarks/*.py; do
-      page=$(basename "$page" .py)
-      if is_benchmark "$page"; then echo "  $page" >&2; fi
-    done
+    benchmarks | sed 's/^/  /' >&2
     exit 77
   fi
 
@@ -55,9 +52,10 @@ main() {
   exec "$root/.venv/bin/python" -P -m "experiments.benchmarks.$benchmark" "$@"
 }
 
-# Whether a module is a program, not one that programs share.
-is_benchmark() {
-  grep -qs "^if __name__ == '__main__':" "$root/experiments/benchmarks/$1.py"
+# Lists the modules that are programs, not shared by programs.
+benchmarks() {
+  grep -l "^if __name__ == '__main__':" "$root"/experiments/benchmarks/*.py |
+    sed 's|.*/||; s|\.py$||'
 }
 
 set_up_torch() {

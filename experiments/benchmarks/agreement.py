@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from experiments.benchmarks.sizes import Size
+from rmc_jax.parity import checkpoint
 from rmc_jax.parity import convert
 from rmc_jax.parity import names
+from rmc_jax.parity import reference
 
 # Largest difference allowed, as a fraction of the largest entry of the outputs,
 # of the loss or of the gradients. Rounding errors of one number (6e-8, 5e-4,
@@ -18,35 +20,32 @@ from rmc_jax.parity import names
 TOLERANCE = {'float32': 1e-3, 'tf32': 2e-2, 'bfloat16': 5e-2}
 
 
-def make_arrays(size: Size, seed: int = 0) -> dict[str, Any]:
+def make_arrays(size: Size) -> dict[str, Any]:
   """Makes inputs, the original's initial state, and weights.
 
   Returns:
     `inputs` [T, B, features], `state` [B, N, D] and, by the original's names,
     `weights`; all in float32.
   """
-  rng = np.random.default_rng(seed)
-  width, keys = size.slot_width, size.key_size or size.head_size
-  features = size.num_heads * (2 * keys + size.head_size)  # F
-  gates = 2 * (width if size.gate_style == 'unit' else 1)  # 2 * G
+  rng = np.random.default_rng(0)
   columns = {
-    'attention_0/qkv': features,
-    'attention_0/qkv_norm': features,
-    'input_gates': gates,
-    'memory_gates': gates,
+    'attention_0/qkv': size.qkv_width,
+    'attention_0/qkv_norm': size.qkv_width,
+    'input_gates': size.gate_width,
+    'memory_gates': size.gate_width,
   }
   weights = {}
   structure = names.Structure(1, size.mlp_layers, gated=True)
   for sonnet, haiku in names.name_table(structure):
     module, leaf = haiku.rsplit('/', 1)
-    shape = (columns.get(module, width),)
+    shape = (columns.get(module, size.slot_width),)
     if leaf == 'w':
-      rows = size.features if module == 'input' else width
+      rows = size.features if module == 'input' else size.slot_width
       value = rng.standard_normal((rows, *shape)) * rows**-0.5
     else:  # Not exactly one or zero, so that leaving one out changes results.
       value = rng.standard_normal(shape) * 0.1 + (leaf == 'scale')
     weights[f'relational_memory/{sonnet}'] = value.astype(np.float32)
-  state = np.eye(size.mem_slots, width, dtype=np.float32)
+  state = np.eye(size.mem_slots, size.slot_width, dtype=np.float32)
   return {
     'inputs': rng.standard_normal(
       (size.steps, size.batch, size.features), dtype=np.float32
@@ -61,25 +60,17 @@ def write(path: pathlib.Path, size: Size, *, sonnet: bool = False) -> None:
   arrays = make_arrays(size)
   weights = arrays.pop('weights')
   if not sonnet:
-    weights = _flat(convert.from_sonnet(weights))
+    weights = checkpoint.flatten(convert.from_sonnet(weights))
   arrays.update({f'weights/{name}': w for name, w in weights.items()})
   np.savez(path, **arrays)
 
 
 def by_haiku_names(results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
   """Renames the gradients among the results of the original."""
-  prefix = 'gradients/'
-  others = {k: v for k, v in results.items() if not k.startswith(prefix)}
-  gradients = _flat(
-    convert.from_sonnet(
-      {
-        name.removeprefix(prefix): value
-        for name, value in results.items()
-        if name.startswith(prefix)
-      }
-    )
-  )
-  return others | {prefix + name: value for name, value in gradients.items()}
+  gradients = reference.below('gradients/', results)
+  renamed = checkpoint.flatten(convert.from_sonnet(gradients))
+  others = {k: v for k, v in results.items() if not k.startswith('gradients/')}
+  return others | {f'gradients/{name}': g for name, g in renamed.items()}
 
 
 def difference(
@@ -91,20 +82,16 @@ def difference(
   sums of large terms that cancel, and no more exact than those. Missing
   results, other shapes and NaNs count as infinitely different.
   """
-  worst: dict[str, float] = {}
-  for name in {**expected, **found}:
+  worst, scales = {}, {}
+  for name, value in expected.items():
     group = name.split('/')[0]
-    value = float('inf')
-    if name in found and name in expected:
-      a, b = found[name], expected[name]
-      if a.shape == b.shape:
-        scale = max(
-          np.max(np.abs(each))
-          for key, each in expected.items()
-          if key.split('/')[0] == group
-        )
-        value = float(np.max(np.abs(a - b)) / scale)
-    value = float('inf') if np.isnan(value) else value
+    scales[group] = max(scales.get(group, 0.0), np.abs(value).max())
+  for name in {**expected, **found}:
+    a, b = found.get(name), expected.get(name)
+    group, value = name.split('/')[0], np.inf
+    if a is not None and b is not None and a.shape == b.shape:
+      value = float(np.abs(a - b).max() / scales[group])
+    value = np.inf if np.isnan(value) else value
     worst[group] = max(worst.get(group, 0.0), value)
   return worst
 
@@ -120,13 +107,3 @@ def disagreement(
     if not value <= tolerance
   )
   return f'differs in {wrong}; {tolerance:.0e} is allowed' if wrong else None
-
-
-def _flat(
-  params: Mapping[str, Mapping[str, np.ndarray]],
-) -> dict[str, np.ndarray]:
-  return {
-    f'{module}/{leaf}': value
-    for module, leaves in params.items()
-    for leaf, value in leaves.items()
-  }

@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.benchmarks.machine import CHECKOUT
 from rmc_jax.parity import reference
+from rmc_jax.parity.reference import CHECKOUT
 
 # A trial has at least two steps, so that a single outlier does not decide it.
 _MIN_STEPS, _MAX_STEPS = 2, 500
@@ -40,109 +40,11 @@ class Failed(Exception):
   """An implementation died, hung, reported an error or disagrees."""
 
 
-class Worker:
-  """A running implementation: one process, or several of one job."""
-
-  def __init__(
-    self,
-    command: Sequence[str],
-    environments: Sequence[Mapping[str, str]],
-    folder: pathlib.Path,
-  ):
-    """Starts the processes.
-
-    Args:
-      command: the program and its arguments.
-      environments: the environment variables of each process.
-      folder: for what they write to standard error.
-    """
-    self._processes = []
-    self._errors = []
-    for environment in environments:
-      descriptor, path = tempfile.mkstemp(dir=folder)
-      self._errors.append(pathlib.Path(path))
-      self._processes.append(
-        subprocess.Popen(
-          command,
-          env=environment,
-          cwd=CHECKOUT,
-          stdin=subprocess.PIPE,
-          stdout=subprocess.PIPE,
-          stderr=descriptor,
-          start_new_session=True,  # `stop` also ends what the process started.
-        )
-      )
-      os.close(descriptor)
-
-  def ask(self, limit: float, **question: Any) -> dict[str, Any]:
-    """Sends a question to all processes and returns the first one's answer.
-
-    Args:
-      limit: seconds to wait for the answers.
-      **question: `ask` and its arguments; `process`, the index, is added.
-
-    Raises:
-      Failed: a process died, answered with an error or not in time. All
-        processes have been stopped.
-    """
-    deadline = time.monotonic() + limit
-    answers, waiting = {}, {}
-    try:
-      for index, process in enumerate(self._processes):
-        line = json.dumps(question | {'process': index}).encode() + b'\n'
-        with contextlib.suppress(BrokenPipeError):  # There will be no answer.
-          process.stdin.write(line)
-          process.stdin.flush()
-        waiting[process.stdout] = index
-      while waiting:
-        ready = connection.wait(list(waiting), deadline - time.monotonic())
-        if not ready:
-          raise Failed(f'no answer to "{question["ask"]}" in {limit:g} s')
-        for pipe in ready:
-          index = waiting.pop(pipe)
-          line = self._processes[index].stdout.readline()
-          answers[index] = self._parse(line, index)
-    except Failed:
-      self.stop()
-      raise
-    return answers[0]
-
-  def _parse(self, line: bytes, index: int) -> dict[str, Any]:
-    if not line:
-      code = self._processes[index].wait()
-      errors = self._errors[index].read_text(errors='replace').strip()
-      last = errors.splitlines()[-1:] or ['no output']
-      raise Failed(f'died with exit code {code}: {last[0]}')
-    answer = json.loads(line)
-    if 'error' in answer:
-      raise Failed(answer['error'])
-    return answer
-
-  def cpu_seconds(self) -> float:
-    """Returns the CPU time used since the start; 0 where unknown."""
-    total = 0.0
-    for process in self._processes:
-      with contextlib.suppress(OSError):
-        stat = pathlib.Path(f'/proc/{process.pid}/stat').read_text()
-        user, system = stat.rpartition(')')[2].split()[11:13]
-        total += (int(user) + int(system)) / os.sysconf('SC_CLK_TCK')
-    return total
-
-  def stop(self) -> None:
-    """Kills the processes and their children and closes the pipes."""
-    for process in self._processes:
-      if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-      process.wait()
-      process.stdout.close()
-      with contextlib.suppress(BrokenPipeError):  # unsent data
-        process.stdin.close()
-
-
 class Session(contextlib.ExitStack):
   """The implementations of a benchmark at one size, while they run.
 
   Attributes:
+    options: device, trials, trial_seconds and limit.
     folder: a temporary folder.
     entries: implementation -> its part of the JSON file: `about`, `build` (kind
       of step -> seconds and other facts), `memory_bytes` (peak of the first
@@ -151,12 +53,12 @@ class Session(contextlib.ExitStack):
   """
 
   def __init__(self, options: argparse.Namespace):
-    """Starts nothing; takes device, trials, trial_seconds and limit."""
     super().__init__()
-    folder = self.enter_context(tempfile.TemporaryDirectory())
-    self.folder = pathlib.Path(folder)
+    self.folder = pathlib.Path(
+      self.enter_context(tempfile.TemporaryDirectory())
+    )
     self.entries: dict[str, dict[str, Any]] = {}
-    self._options = options
+    self.options = options
     self._workers: dict[str, Worker] = {}
     self._required: set[str] = set()
     self._idle_share = 0.0
@@ -190,13 +92,12 @@ class Session(contextlib.ExitStack):
       self.leave_out(name, 'not installed: run launch/benchmark.sh')
       return
     _log(f'{name}: building')
-    base = environment(self._options.device, self.folder)
-    running = Worker(
-      command(worker), [{**base, **more} for more in variables], self.folder
+    base = environment(self.options.device, self.folder)
+    running = self._workers[name] = Worker(
+      command(worker), [{**base, **more} for more in variables]
     )
     self.callback(running.stop)
-    self._workers[name] = running
-    limit = self._options.limit
+    limit = self.options.limit
     try:
       entry |= running.ask(limit, ask='load', **request)
       entry['build'] = {}
@@ -222,9 +123,8 @@ class Session(contextlib.ExitStack):
 
   def time(self, step: str = 'train') -> None:
     """Runs the trials of one kind of step, after one trial to warm up."""
-    options, workers = self._options, self._workers
-    names = ', '.join(workers)
-    _log(f'{step}: {options.trials} trials of {names}')
+    options, workers = self.options, self._workers
+    _log(f'{step}: {options.trials} trials of {", ".join(workers)}')
     steps = dict.fromkeys(workers, _MIN_STEPS)
     seconds: dict[str, list[list[float]]] = {name: [] for name in workers}
     start = time.monotonic()
@@ -261,6 +161,92 @@ class Session(contextlib.ExitStack):
     }
 
 
+class Worker:
+  """A running implementation: one process, or several of one job."""
+
+  def __init__(
+    self, command: Sequence[str], environments: Sequence[Mapping[str, str]]
+  ):
+    """Starts a process in each environment."""
+    self._errors = [
+      tempfile.TemporaryFile('w+', errors='replace')  # noqa: SIM115
+      for _ in environments
+    ]
+    self._processes: list[Any] = [  # subprocess.Popen, with pipes
+      subprocess.Popen(
+        command,
+        env=environment,
+        cwd=CHECKOUT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        text=True,
+        bufsize=1,  # Sends every line at once.
+        start_new_session=True,  # `stop` also ends what the process started.
+      )
+      for environment, errors in zip(environments, self._errors, strict=True)
+    ]
+
+  def ask(self, limit: float, **question: Any) -> dict[str, Any]:
+    """Sends a question to all processes and returns the first one's answer.
+
+    Stops all of them and raises Failed if one dies, answers with an error or
+    not within `limit` seconds. Adds `process`, its index, to the question.
+    """
+    deadline = time.monotonic() + limit
+    answers, waiting = {}, {}
+    try:
+      for index, process in enumerate(self._processes):
+        line = json.dumps(question | {'process': index})
+        with contextlib.suppress(BrokenPipeError):  # There will be no answer.
+          process.stdin.write(f'{line}\n')
+        waiting[process.stdout] = index
+      while waiting:
+        ready = connection.wait(list(waiting), deadline - time.monotonic())
+        if not ready:
+          raise Failed(f'no answer to "{question["ask"]}" in {limit:g} s')
+        for pipe in ready:
+          index = waiting.pop(pipe)
+          answers[index] = self._read(index)
+    except Failed:
+      self.stop()
+      raise
+    return answers[0]
+
+  def _read(self, index: int) -> dict[str, Any]:
+    line = self._processes[index].stdout.readline()
+    if not line:
+      code = self._processes[index].wait()
+      self._errors[index].seek(0)
+      errors = self._errors[index].read().strip() or 'no output'
+      raise Failed(f'died with exit code {code}: {errors.splitlines()[-1]}')
+    answer = json.loads(line)
+    if 'error' in answer:
+      raise Failed(answer['error'])
+    return answer
+
+  def cpu_seconds(self) -> float:
+    """Returns the CPU time used since the start; 0 where unknown."""
+    total = 0.0
+    for process in self._processes:
+      with contextlib.suppress(OSError):
+        stat = pathlib.Path(f'/proc/{process.pid}/stat').read_text()
+        user, system = stat.rpartition(')')[2].split()[11:13]
+        total += (int(user) + int(system)) / os.sysconf('SC_CLK_TCK')
+    return total
+
+  def stop(self) -> None:
+    """Kills the processes and their children and closes the pipes."""
+    for process, errors in zip(self._processes, self._errors, strict=True):
+      if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+      process.wait()
+      process.stdout.close()
+      errors.close()
+      with contextlib.suppress(BrokenPipeError):  # unsent data
+        process.stdin.close()
+
+
 def command(worker: str) -> list[str]:
   """Returns how to start a module of workers/ in its own environment."""
   pythons = {
@@ -281,9 +267,7 @@ def benchmark_home() -> pathlib.Path:
 def environment(device: str, folder: str | os.PathLike) -> dict[str, str]:
   """Returns the environment variables of every worker.
 
-  Args:
-    device: 'cpu' or 'gpu'.
-    folder: for the files of a compiler; deleted after the benchmark.
+  Compilers put their files into `folder`, so every build starts without any.
   """
   return {
     **os.environ,

@@ -4,23 +4,29 @@ from collections.abc import Sequence
 import os
 import pathlib
 import platform
+import re
 import subprocess
 from typing import Any
 
-CHECKOUT = pathlib.Path(__file__).parents[2]
+from rmc_jax.parity.reference import CHECKOUT
 
 
 def describe(command: str, arguments: Sequence[str]) -> dict[str, Any]:
   """Returns the machine, the commit and the command, without host and paths.
+
+  A plus after the commit marks uncommitted changes.
 
   Args:
     command: e.g. 'python -m experiments.benchmarks.unroll'.
     arguments: its flags, each one string; --output is dropped.
   """
   kept = [a for a in arguments if not a.startswith('--output')]
+  git = 'git', '-C', str(CHECKOUT)
+  commit = _output(*git, 'rev-parse', '--short', 'HEAD') or 'unknown'
+  changes = _output(*git, 'status', '--porcelain', '-uno')
   return {
     'command': ' '.join([command, *kept]),
-    'commit': _commit(),
+    'commit': commit + '+' * bool(changes),
     'processor': _processor(),
     'cores': cores(),
     'gpu': gpu(),
@@ -43,19 +49,9 @@ def gpu() -> str | None:
 
 def _processor() -> str:
   path = pathlib.Path('/proc/cpuinfo')
-  if path.exists():
-    for line in path.read_text().splitlines():
-      if line.startswith('model name'):
-        return line.split(':', 1)[1].strip()
-  return platform.processor() or platform.machine()
-
-
-def _commit() -> str:
-  """Returns the commit of the checkout; a plus marks uncommitted changes."""
-  git = 'git', '-C', str(CHECKOUT)
-  commit = _output(*git, 'rev-parse', '--short', 'HEAD')
-  changes = _output(*git, 'status', '--porcelain', '-uno')
-  return (commit or 'unknown') + ('+' if changes else '')
+  text = path.read_text() if path.exists() else ''
+  model = re.search(r'^model name\s*: (.*)$', text, re.MULTILINE)
+  return model[1] if model else platform.processor() or platform.machine()
 
 
 def _output(*command: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from typing import NamedTuple
 
 from rich.console import Console
+from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 
@@ -21,7 +22,6 @@ from experiments.benchmarks.harness import Failed
 
 PRECISIONS = ('float32', 'tf32', 'bfloat16')
 Entry = Mapping[str, Any]  # of an implementation, see harness.Session
-Rows = Mapping[str, Mapping[str, str]]  # first column -> header -> cell
 
 
 def make_parser(
@@ -29,47 +29,23 @@ def make_parser(
 ) -> argparse.ArgumentParser:
   """Makes a parser of the flags that all benchmarks have.
 
-  Args:
-    module: the name of the benchmark.
-    page: its docstring; the help shows the first line.
-    sizes: the names that --sizes accepts.
-    default: the value of --sizes when it is absent.
+  The help shows the first line of `page`; `default` is that of --sizes.
   """
   parser = argparse.ArgumentParser(
     prog=f'python -m experiments.benchmarks.{module}',
     description=str(page).partition('\n')[0],
+    formatter_class=argparse.ArgumentDefaultsHelpFormatter,
   )
   add = parser.add_argument
-  add(
-    '--sizes',
-    type=names_of(sizes),
-    default=default,
-    help=f'of {", ".join(sizes)}; or all (default: {default})',
-  )
-  add(
-    '--trials',
-    type=positive,
-    default=5,
-    help='trials of each implementation (default: 5)',
-  )
-  add(
-    '--device',
-    choices=('cpu', 'gpu'),
-    default='gpu' if machine.gpu() else 'cpu',
-    help='default: a GPU where there is one',
-  )
-  add(
-    '--trial_seconds',
-    type=float,
-    default=2.0,
-    help='length of a trial, which has at least two steps (default: 2)',
-  )
-  add(
-    '--limit',
-    type=float,
-    default=300.0,
-    help='seconds until a build or a trial counts as hung (default: 300)',
-  )
+  names = f'of {", ".join(sizes)}; or all'
+  add('--sizes', type=names_of(sizes), default=default, help=names)
+  add('--trials', type=positive, default=5, help='of each implementation')
+  device = 'gpu' if machine.gpu() else 'cpu'
+  add('--device', choices=('cpu', 'gpu'), default=device, help='of all steps')
+  seconds = 'length of a trial, which has at least two steps'
+  add('--trial_seconds', type=float, default=2.0, help=seconds)
+  limit = 'seconds until a build or a trial counts as hung'
+  add('--limit', type=float, default=300.0, help=limit)
   add('--output', type=pathlib.Path, help='JSON file to write')
   return parser
 
@@ -80,7 +56,7 @@ def add_precision(parser: argparse.ArgumentParser) -> None:
     '--precision',
     choices=PRECISIONS,
     default='float32',
-    help='of the factors of matrix products (default: float32)',
+    help='of the factors of matrix products',
   )
 
 
@@ -113,7 +89,7 @@ def run(
   options: argparse.Namespace,
   arguments: Sequence[str] | None,
   measure: Callable[[str, argparse.Namespace], Any],
-  tables: Callable[[str, Any], Sequence[Table]],
+  table: Callable[[str, Any], RenderableType],
 ) -> dict[str, Any]:
   """Measures size after size; prints the tables and writes the JSON file.
 
@@ -121,11 +97,9 @@ def run(
     parser: of the benchmark.
     options: the parsed flags.
     arguments: the flags as given; None for those of the process.
-    measure: (size, options) -> the entry of the size in the JSON file.
-    tables: (size, measured) -> what to print.
-
-  Returns:
-    The content of the JSON file.
+    measure: (size, options) -> the entry of the size in the JSON file, whose
+      content is returned.
+    table: (size, measured) -> what to print.
   """
   given = sys.argv[1:] if arguments is None else arguments
   results: dict[str, Any] = {
@@ -139,8 +113,7 @@ def run(
       results['sizes'][size] = measured = measure(size, options)
     except Failed as failed:
       raise SystemExit(f'{parser.prog}: {size}: {failed}') from failed
-    for table in tables(size, measured):
-      console.print(table)
+    console.print(table(size, measured))
     if options.output:
       options.output.write_text(json.dumps(results, indent=1))
   return results
@@ -192,7 +165,7 @@ def timed(measured: Mapping[str, Any]) -> dict[str, Entry]:
 def make_table(
   title: str,
   label: str,
-  rows: Rows,
+  rows: Mapping[str, Mapping[str, str]],
   measured: Mapping[str, Any] | None = None,
   notes: Sequence[str] = (),
 ) -> Table:
@@ -201,21 +174,19 @@ def make_table(
   Args:
     title: its title.
     label: the header of the first column.
-    rows: the other cells of each row, by header; missing ones are empty.
+    rows: first column -> header -> cell; missing cells are empty.
     measured: the result of a session; the caption lists what was left out.
-    notes: further lines of the caption.
+    notes: the first lines of the caption.
   """
   caption = list(notes)
   if measured:
-    caption += [
+    caption.append(
       'Medians (lowest to highest of the trials). Idle implementations used '
-      f'{measured["idle_share"]:.1%} of a core or less.',
-      *(
-        f'{name}: {entry["left_out"]}'
-        for name, entry in measured['implementations'].items()
-        if 'left_out' in entry
-      ),
-    ]
+      f'{measured["idle_share"]:.1%} of a core or less.'
+    )
+    for name, entry in measured['implementations'].items():
+      if 'left_out' in entry:
+        caption.append(f'{name}: {entry["left_out"]}')
   table = Table(
     title=title, caption=escape('\n'.join(caption)), caption_justify='left'
   )

@@ -43,16 +43,15 @@ def main(arguments: list[str] | None = None) -> None:
   """Measures size after size, and prints a table for each."""
   parser = report.make_parser('roofline', __doc__, SIZES, 'nth_farthest')
   report.add_precision(parser)
-  options = parser.parse_args(arguments)
-  report.run(parser, options, arguments, measure, lambda *a: [table(*a)])
+  report.run(parser, parser.parse_args(arguments), arguments, measure, table)
 
 
 def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
   """Times the step and the peaks."""
-  size = SIZES[name].on(options.device)
-  itemsize = 2 if options.precision == 'bfloat16' else 4
-  phases = counts.phases(size, itemsize)
-  weight_bytes = max(phase.weight_bytes for phase in phases if phase.passes > 1)
+  size, precision = SIZES[name].on(options.device), options.precision
+  settings = dataclasses.asdict(size)
+  itemsize = 2 if precision == 'bfloat16' else 4
+  loop = counts.phases(size, itemsize)[1]
   with harness.Session(options) as session:
     arrays = session.folder / 'arrays.npz'
     agreement.write(arrays, size)
@@ -60,22 +59,15 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
       'rmc_jax': {'arguments': size.arguments(), 'arrays': str(arrays)},
       'product': {'peak': 'product'},
       'copy': {'peak': 'copy', 'bytes': _COPIED},
-      'weights': {'peak': 'copy', 'bytes': weight_bytes},
-      'linears': {'peak': 'linears', 'size': dataclasses.asdict(size)},
+      'weights': {'peak': 'copy', 'bytes': loop.weight_bytes},
+      'linears': {'peak': 'linears', 'size': settings},
     }
     for each, request in requests.items():
-      session.add(
-        each,
-        'jax_worker' if each == 'rmc_jax' else 'peaks_worker',
-        {'name': each, 'precision': options.precision, **request},
-        required=True,
-      )
+      worker = 'jax_worker' if each == 'rmc_jax' else 'peaks_worker'
+      request |= {'name': each, 'precision': precision}
+      session.add(each, worker, request, required=True)
     session.time()
-    return session.result(
-      size=dataclasses.asdict(size),
-      itemsize=itemsize,
-      precision=options.precision,
-    )
+    return session.result(size=settings, itemsize=itemsize, precision=precision)
 
 
 def bound(phase: counts.Phase, rates: Rates) -> tuple[float, float]:
@@ -89,21 +81,14 @@ def bound(phase: counts.Phase, rates: Rates) -> tuple[float, float]:
 
 def trial_rates(measured: dict[str, Any]) -> list[Rates]:
   """Returns the rates of each trial."""
-
-  def rates(name, fact):
+  rates = []
+  for name, fact in zip(
+    Rates._fields, ('operations', 'bytes', 'bytes'), strict=True
+  ):
     entry = measured['implementations'][name]
     count = entry['build']['train'][fact]
-    return [count / seconds for seconds in report.trial_times(entry)]
-
-  return [
-    Rates(*each)
-    for each in zip(
-      rates('product', 'operations'),
-      rates('copy', 'bytes'),
-      rates('weights', 'bytes'),
-      strict=True,
-    )
-  ]
+    rates.append([count / seconds for seconds in report.trial_times(entry)])
+  return [Rates(*trial) for trial in zip(*rates, strict=True)]
 
 
 def median_rates(measured: dict[str, Any]) -> Rates:
@@ -117,6 +102,16 @@ def table(name: str, measured: dict[str, Any]) -> Table:
   size = Size(**measured['size'])
   phases = counts.phases(size, measured['itemsize'])
   rates, entries = median_rates(measured), measured['implementations']
+  rows = {}
+  for phase in phases:
+    operations, moved = bound(phase, rates)
+    rows[phase.name] = {
+      'GFLOP': f'{phase.operations / 1e9:.2f}',
+      'MB': f'{phase.all_bytes / 1e6:,.0f}',
+      'ms of operations': f'{1e3 * operations:.2f}',
+      'ms of bytes': f'{1e3 * moved:.2f}',
+      'bound ms': f'{1e3 * max(operations, moved):.2f}',
+    }
   bounds = [
     sum(max(bound(phase, each)) for phase in phases)
     for each in trial_rates(measured)
@@ -125,36 +120,22 @@ def table(name: str, measured: dict[str, Any]) -> Table:
   shares = [b / s for b, s in zip(bounds, steps, strict=True)]
   alone = report.step_time(entries['linears'])
   operations = entries['linears']['build']['train']['operations']
-  rows = {}
-  for phase in phases:
-    seconds = bound(phase, rates)
-    rows[phase.name] = {
-      'GFLOP': f'{phase.operations / 1e9:.2f}',
-      'MB': f'{phase.all_bytes / 1e6:,.0f}',
-      'ms of operations': f'{1e3 * seconds[0]:.2f}',
-      'ms of bytes': f'{1e3 * seconds[1]:.2f}',
-      'bound ms': f'{1e3 * max(seconds):.2f}',
-    }
 
   def text(spread, form='.1f', factor=1e3):
     return spread.text(form, factor, separator=' ')
 
-  return report.make_table(
-    f'{name}: {size.text()}, one training step',
-    'phase',
-    rows,
-    measured,
-    notes=[
-      f'Product {rates.product / 1e9:,.0f} GFLOP/s, copy '
-      f"{rates.copy / 1e9:,.1f} GB/s, at the size of the loop's weights "
-      f'{rates.weights / 1e9:,.1f} GB/s; medians.',
-      f'Linears alone: {text(alone)} ms, '
-      f'{operations / alone.median / 1e9:,.0f} GFLOP/s.',
-      f'Bound: {text(Spread.of(bounds))} ms.',
-      f'Step: {text(Spread.of(steps))} ms. '
-      f'Share: {text(Spread.of(shares), ".0%", 1)}.',
-    ],
-  )
+  notes = [
+    f'Product {rates.product / 1e9:,.0f} GFLOP/s, copy '
+    f"{rates.copy / 1e9:,.1f} GB/s, at the size of the loop's weights "
+    f'{rates.weights / 1e9:,.1f} GB/s; medians.',
+    f'Linears alone: {text(alone)} ms, '
+    f'{operations / alone.median / 1e9:,.0f} GFLOP/s.',
+    f'Bound: {text(Spread.of(bounds))} ms.',
+    f'Step: {text(Spread.of(steps))} ms. '
+    f'Share: {text(Spread.of(shares), ".0%", 1)}.',
+  ]
+  title = f'{name}: {size.text()}, one training step'
+  return report.make_table(title, 'phase', rows, measured, notes)
 
 
 if __name__ == '__main__':

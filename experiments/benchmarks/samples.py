@@ -9,6 +9,10 @@ relative to the pipeline, in each trial: at 10 at most a tenth of the training
 time goes into its data.
 """
 
+import argparse
+import functools
+from typing import Any
+
 from experiments.benchmarks import report
 from experiments.benchmarks import throughput
 from experiments.learn_to_execute import sweep
@@ -33,18 +37,16 @@ def main(arguments: list[str] | None = None) -> None:
   """Measures size after size, and prints a table for each."""
   # The default trains fastest, so it needs the most data.
   parser = report.make_parser('samples', __doc__, SIZES, 'reverse_entnet')
+  options = parser.parse_args(arguments)
+  table = functools.partial(throughput.table, 'samples')
+  report.run(parser, options, arguments, measure, table)
 
-  def measure(name, options):
-    preset, changes = SIZES[name]
-    request = {'preset': sweep.PRESETS[preset] | changes}
-    return throughput.measure(
-      throughput.with_pipeline('samples', request), options
-    )
 
-  def tables(name, measured):
-    return [throughput.table(name, 'samples', measured)]
-
-  report.run(parser, parser.parse_args(arguments), arguments, measure, tables)
+def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
+  """Times the pipeline and the training of a size."""
+  preset, changes = SIZES[name]
+  request = {'preset': sweep.PRESETS[preset] | changes}
+  return throughput.measure_with_pipeline('samples', request, options)
 
 
 if __name__ == '__main__':

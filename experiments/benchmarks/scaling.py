@@ -44,9 +44,7 @@ class Layout(NamedTuple):
     if not self.mapped:
       return f'1/{self.share} by jit' if self.share > 1 else 'jit'
     name = f'pmap, {self.devices} device{"s" * (self.devices > 1)}'
-    if self.processes > 1:
-      name += f', {self.processes} processes'
-    return name
+    return name + f', {self.processes} processes' * (self.processes > 1)
 
 
 PLAIN = Layout(mapped=False)
@@ -60,28 +58,27 @@ def main(arguments: list[str] | None = None) -> None:
       f'--{flag}',
       type=lambda text: [report.positive(n) for n in text.split(',')],
       default=default,
-      help=f'numbers of {flag} (default: {default})',
+      help=f'numbers of {flag}',
     )
-  options = parser.parse_args(arguments)
-  report.run(parser, options, arguments, measure, lambda *a: [table(*a)])
+  report.run(parser, parser.parse_args(arguments), arguments, measure, table)
 
 
 def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
   """Builds every layout, compares the losses and times them."""
   size = SIZES[name].on(options.device)
-  expected = []
+  losses = []
+
+  def check(results):
+    losses.append(results['losses'])
+    if not np.allclose(losses[-1], losses[0], TOLERANCE):
+      raise harness.Failed(f'the losses are {losses[-1]}, not {losses[0]}')
+    return {}
+
   with harness.Session(options) as session:
     for layout in layouts(options.devices, options.processes):
-
-      def check(results, share=layout.share):
-        losses = results['losses']
-        expected.append(losses)
-        # A share has other examples.
-        if share == 1 and not np.allclose(losses, expected[0], TOLERANCE):
-          raise harness.Failed(f'the losses are {losses}, not {expected[0]}')
-        return {}
-
-      add(session, layout, size, options, 'update', check)
+      # A share has other examples.
+      whole = check if layout.share == 1 else None
+      add(session, layout, size, 'update', whole)
     session.time()
     return session.result(size=dataclasses.asdict(size))
 
@@ -101,7 +98,6 @@ def add(
   session: harness.Session,
   layout: Layout,
   size: Size,
-  options: argparse.Namespace,
   program: str,
   check=None,
   required: bool = False,
@@ -118,25 +114,29 @@ def add(
       f'count={layout.devices // layout.processes}'
     )
     variables = [{'XLA_FLAGS': xla_flags} for _ in range(layout.processes)]
-    if options.device == 'gpu' and layout.processes > 1:
+    if session.options.device == 'gpu' and layout.processes > 1:
       for process, each in enumerate(variables):
         each['CUDA_VISIBLE_DEVICES'] = str(process)
+    request = {
+      **layout._asdict(),
+      'program': program,
+      'size': dataclasses.asdict(dataclasses.replace(size, batch=share)),
+      'coordinator': f'localhost:{_unused_port()}',
+    }
     session.add(
       layout.name,
       'training_worker',
-      {
-        'program': program,
-        'size': dataclasses.asdict(dataclasses.replace(size, batch=share)),
-        'mapped': layout.mapped,
-        'devices': layout.devices,
-        'processes': layout.processes,
-        'coordinator': f'localhost:{_unused_port()}',
-      },
+      request,
       check=check,
       variables=variables,
       required=required or layout == PLAIN,
     )
   session.entries[layout.name]['layout'] = layout._asdict()
+
+
+def _unused_port() -> int:
+  with socket.create_server(('localhost', 0)) as probe:
+    return probe.getsockname()[1]
 
 
 def table(name: str, measured: dict[str, Any]) -> Table:
@@ -145,29 +145,21 @@ def table(name: str, measured: dict[str, Any]) -> Table:
   plain = entries[PLAIN.name]
   for label, entry in entries.items():
     layout = Layout(**entry['layout'])
-    step = report.step_time(entry)
     if layout.share > 1:
       continue
-    rows[label] = {'ms': step.text('.1f', 1e3)}
+    step = report.step_time(entry)
+    cells = rows[label] = {'ms': step.text('.1f', 1e3)}
     if layout.mapped:
       more = step.median - report.step_time(plain).median
+      cells['by jit'] = report.ratio(entry, plain).text('.3f')
+      cells['ms more'] = f'{1e3 * more:+.1f}'
       split = shares(entries, layout.devices)
-      rows[label] |= {
-        'by jit': report.ratio(entry, plain).text('.3f'),
-        'ms more': f'{1e3 * more:+.1f}',
-      }
       if split is not None:
-        rows[label] |= {
-          'n shares, ms': f'{1e3 * split:.1f}',
-          'the rest, ms': f'{1e3 * (step.median - split):+.1f}',
-        }
-  return report.make_table(
-    f'{name}: {Size(**measured["size"]).text()}',
-    'layout',
-    rows,
-    measured,
-    notes=['The last three columns are computed from medians.'],
-  )
+        cells['n shares, ms'] = f'{1e3 * split:.1f}'
+        cells['the rest, ms'] = f'{1e3 * (step.median - split):+.1f}'
+  title = f'{name}: {Size(**measured["size"]).text()}'
+  note = 'The last three columns are computed from medians.'
+  return report.make_table(title, 'layout', rows, measured, [note])
 
 
 def shares(entries: Mapping[str, report.Entry], count: int) -> float | None:
@@ -176,12 +168,6 @@ def shares(entries: Mapping[str, report.Entry], count: int) -> float | None:
   if 'seconds' not in entry:
     return None
   return count * report.step_time(entry).median
-
-
-def _unused_port() -> int:
-  with socket.socket() as probe:
-    probe.bind(('localhost', 0))
-    return probe.getsockname()[1]
 
 
 if __name__ == '__main__':

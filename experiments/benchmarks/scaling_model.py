@@ -19,6 +19,7 @@ import pathlib
 from typing import Any
 from typing import NamedTuple
 
+from rich.console import Group
 from rich.table import Table
 
 from experiments.benchmarks import accelerators
@@ -119,48 +120,66 @@ def main(arguments: list[str] | None = None) -> None:
         f'--roofline lacks the sizes {", ".join(missing)} of --check. Run '
         'experiments.benchmarks.roofline with the same --sizes.'
       )
-    report.run(parser, options, arguments, check_size, check_tables)
+    report.run(parser, options, arguments, check_size, check_table)
     return
 
   def measure(name, options):
     return predict(WORKLOADS[name], options.gradient_bytes)
-
-  def tables(name, found):
-    return [table(f'{name}, {title}', rows) for title, rows in found.items()]
 
   results = report.run(parser, options, arguments, measure, tables)
   if options.figure:
     draw(options.figure, results['sizes'])
 
 
-def predict(work: Workload, gradient_bytes: int = 4) -> dict[str, list[Row]]:
+def make_parser() -> argparse.ArgumentParser:
+  """Makes the parser of the flags."""
+  sizes = ','.join(WORKLOADS)
+  parser = report.make_parser('scaling_model', __doc__, WORKLOADS, sizes)
+  add = parser.add_argument
+  add('--figure', type=pathlib.Path, help='PNG file to draw')
+  width = 'of a number in the all-reduce: 2 for bfloat16'
+  add('--gradient_bytes', type=int, choices=(2, 4), default=4, help=width)
+  check = 'output of experiments.benchmarks.scaling; determines --sizes'
+  add('--check', type=_read_sizes, metavar='FILE', help=check)
+  rates = 'output of experiments.benchmarks.roofline, for --check'
+  add('--roofline', type=_read_sizes, metavar='FILE', help=rates)
+  return parser
+
+
+def _read_sizes(path: str) -> dict[str, Any]:
+  """Returns size -> measured from a JSON file of a benchmark."""
+  try:
+    return json.loads(pathlib.Path(path).read_text())['sizes']
+  except OSError as error:
+    raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def predict(work: Workload, width: int = 4) -> dict[str, list[Row]]:
   """Returns rows for each accelerator, with a fixed and with a growing batch.
 
-  Args:
-    work: the model and its data.
-    gradient_bytes: of each number that is exchanged.
+  `width` is the number of bytes of each number in the all-reduce.
   """
-  batch = work.size.batch
-  found = {}
+  batch, found = work.size.batch, {}
   for name, kind in accelerators.ACCELERATORS.items():
     # Shares of unequal size are refused.
-    strong = [n for n in _powers_of_two(batch) if batch % n == 0]
     found[f'{name}, a batch of {batch}'] = [
-      row(work, kind, n, batch // n, gradient_bytes) for n in strong
+      row(work, kind, n, batch // n, width)
+      for n in _powers_of_two(batch)
+      if batch % n == 0
     ]
     found[f'{name}, {work.weak_batch} on each'] = [
-      row(work, kind, n, work.weak_batch, gradient_bytes)
+      row(work, kind, n, work.weak_batch, width)
       for n in _powers_of_two(_MAX_WEAK)
     ]
   return found
 
 
+def _powers_of_two(most: int) -> list[int]:
+  return [1 << i for i in range(most.bit_length())]
+
+
 def row(
-  work: Workload,
-  kind: Accelerator,
-  devices: int,
-  batch: int,
-  gradient_bytes: int,
+  work: Workload, kind: Accelerator, devices: int, batch: int, width: int
 ) -> Row:
   """Computes the three terms for `batch` examples on each device."""
   memory = accelerators.MEMORY_SHARE * kind.memory
@@ -170,7 +189,7 @@ def row(
     devices,
     batch,
     compute(work, batch, rates, kind.step),
-    accelerators.all_reduce(kind, devices, gradient_bytes * work.parameters),
+    accelerators.all_reduce(kind, devices, width * work.parameters),
     work.example_bytes * batch / kind.host + call / work.updates_per_call,
   )
 
@@ -183,18 +202,14 @@ def compute(
   Each phase takes as long as its operations or its bytes, whichever is longer,
   but at least `step` seconds per pass.
   """
+  operations = 2 * work.products * work.outside * batch * work.rows
+  moved = _ITEMSIZE * _UPDATE_ARRAYS * work.parameters
   phases = [
     *counts.phases(dataclasses.replace(work.size, batch=batch)),
     counts.Phase(
-      'outside the core',
-      2 * work.products * work.outside * batch * work.rows,
-      0,
-      _ITEMSIZE * work.outside,
-      work.products,
+      'outside the core', operations, 0, _ITEMSIZE * work.outside, work.products
     ),
-    counts.Phase(
-      'optimiser', 0, _ITEMSIZE * _UPDATE_ARRAYS * work.parameters, 0
-    ),
+    counts.Phase('optimiser', 0, moved, 0),
   ]
   return sum(
     max(*roofline.bound(phase, rates), phase.passes * step) for phase in phases
@@ -209,10 +224,13 @@ def worthwhile_devices(rows: list[Row]) -> int:
   )
 
 
-def table(title: str, rows: list[Row]) -> Table:
+def tables(name: str, found: dict[str, list[Row]]) -> Group:
+  """Makes a table for each accelerator and batch."""
+  return Group(*[_table(f'{name}, {each}', found[each]) for each in found])
+
+
+def _table(title: str, rows: list[Row]) -> Table:
   """Makes a table with a row for each number of devices."""
-  most = worthwhile_devices(rows)
-  open_end = ', the most in this table' if most == rows[-1].devices else ''
   cells = {
     f'{each.devices}': {
       'batch on each': f'{each.batch}',
@@ -225,6 +243,8 @@ def table(title: str, rows: list[Row]) -> Table:
     }
     for each in rows
   }
+  most = worthwhile_devices(rows)
+  open_end = ', the most in this table' if most == rows[-1].devices else ''
   note = (
     f'Twice the devices are {_WORTHWHILE} times as fast up to {most}{open_end}.'
   )
@@ -248,9 +268,27 @@ def draw(path: pathlib.Path, modelled: dict[str, dict[str, list[Row]]]) -> None:
 
 def check_size(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
   """Times the all-reduce of the layouts of one size, and checks the model."""
-  measured, rates = options.check[name], options.roofline[name]
-  exchanges = time_all_reduce(measured, options)
-  return check(measured, roofline.median_rates(rates), exchanges)
+  measured = options.check[name]
+  rates = roofline.median_rates(options.roofline[name])
+  return check(measured, rates, time_all_reduce(measured, options))
+
+
+def time_all_reduce(
+  measured: dict[str, Any], options: argparse.Namespace
+) -> dict[str, float]:
+  """Returns layout -> seconds of an all-reduce of the size of its gradient."""
+  size, seconds = Size(**measured['size']), {}
+  with harness.Session(options) as session:
+    for name, entry in report.timed(measured).items():
+      layout = scaling.Layout(**entry['layout'])
+      if layout.mapped:
+        seconds[name] = 0.0
+      if layout.devices > 1:
+        scaling.add(session, layout, size, 'all_reduce', required=True)
+    session.time()
+  for name, entry in session.entries.items():
+    seconds[name] = report.step_time(entry).median
+  return seconds
 
 
 def check(
@@ -293,87 +331,24 @@ def check(
   return rows
 
 
-def time_all_reduce(
-  measured: dict[str, Any], options: argparse.Namespace
-) -> dict[str, float]:
-  """Returns layout -> seconds of an all-reduce of the size of its gradient."""
-  seconds = {}
-  with harness.Session(options) as session:
-    for name, entry in report.timed(measured).items():
-      layout = scaling.Layout(**entry['layout'])
-      if layout.mapped:
-        seconds[name] = 0.0
-        if layout.devices > 1:
-          size = Size(**measured['size'])
-          scaling.add(
-            session, layout, size, options, 'all_reduce', required=True
-          )
-    session.time()
-  for name, entry in session.entries.items():
-    seconds[name] = report.step_time(entry).median
-  return seconds
-
-
-def check_tables(name: str, rows: list[dict[str, Any]]) -> list[Table]:
+def check_table(name: str, rows: list[dict[str, Any]]) -> Table:
   """Makes a table of measured and modelled times."""
-  worst = max(abs(each['error']) for each in rows)
   cells = {}
   for each in rows:
-    cells[each['layout']] = {
+    found = cells[each['layout']] = {
       'measured ms': f'{1e3 * each["measured"]:.1f}',
       'all-reduce ms': f'{1e3 * each["all_reduce"]:.1f}',
       'modelled ms': f'{1e3 * each["predicted"]:.1f}',
       'error': f'{each["error"]:+.0%}',
     }
     if each['shares'] is not None:
-      cells[each['layout']] |= {
-        'from shares ms': f'{1e3 * each["shares"]:.1f}',
-        'their error': f'{each["shares"] / each["measured"] - 1:+.0%}',
-      }
+      error = each['shares'] / each['measured'] - 1
+      found['from shares ms'] = f'{1e3 * each["shares"]:.1f}'
+      found['their error'] = f'{error:+.0%}'
+  worst = max(abs(each['error']) for each in rows)
   note = f'The largest error of the model is {worst:.0%}.'
   title = f'{name}: measured and modelled'
-  return [report.make_table(title, 'layout', cells, notes=[note])]
-
-
-def make_parser() -> argparse.ArgumentParser:
-  """Makes the parser of the flags."""
-  parser = report.make_parser(
-    'scaling_model', __doc__, WORKLOADS, ','.join(WORKLOADS)
-  )
-  add = parser.add_argument
-  add('--figure', type=pathlib.Path, help='PNG file to draw')
-  add(
-    '--gradient_bytes',
-    type=int,
-    choices=(2, 4),
-    default=4,
-    help='of a number in the all-reduce: 2 for bfloat16 (default: 4)',
-  )
-  add(
-    '--check',
-    type=_read_sizes,
-    metavar='FILE',
-    help='output of experiments.benchmarks.scaling; determines --sizes',
-  )
-  add(
-    '--roofline',
-    type=_read_sizes,
-    metavar='FILE',
-    help='output of experiments.benchmarks.roofline, for --check',
-  )
-  return parser
-
-
-def _read_sizes(path: str) -> dict[str, Any]:
-  """Returns size -> measured from a JSON file of a benchmark."""
-  try:
-    return json.loads(pathlib.Path(path).read_text())['sizes']
-  except OSError as error:
-    raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _powers_of_two(most: int) -> list[int]:
-  return [1 << i for i in range(most.bit_length())]
+  return report.make_table(title, 'layout', cells, notes=[note])
 
 
 if __name__ == '__main__':

@@ -1,6 +1,7 @@
 """The sizes of the core that benchmarks measure, by name."""
 
 import dataclasses
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +30,22 @@ class Size:
     """N * D, also the units of an LSTM with a state of the same size."""
     return self.mem_slots * self.slot_width
 
-  def arguments(self) -> dict[str, int | str | None]:
+  @property
+  def key_width(self) -> int:
+    """K."""
+    return self.key_size or self.head_size
+
+  @property
+  def qkv_width(self) -> int:
+    """F, the width of query, key and value of all heads."""
+    return self.num_heads * (2 * self.key_width + self.head_size)
+
+  @property
+  def gate_width(self) -> int:
+    """2 * G, the width of input and forget gate."""
+    return 2 * (self.slot_width if self.gate_style == 'unit' else 1)
+
+  def arguments(self) -> dict[str, Any]:
     """Returns the arguments of the core, which Sonnet names alike."""
     return {
       'mem_slots': self.mem_slots,

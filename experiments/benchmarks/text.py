@@ -9,8 +9,11 @@ the pipeline, in each trial: at 10 at most a tenth of the training time goes
 into its data.
 """
 
+import argparse
+import functools
 import pathlib
 import tempfile
+from typing import Any
 
 import numpy as np
 
@@ -39,30 +42,24 @@ def main(arguments: list[str] | None = None) -> None:
   """Measures size after size, and prints a table for each."""
   # The default trains fastest, so it needs the most data.
   parser = report.make_parser('text', __doc__, SIZES, 'quick_lstm')
-  parser.add_argument(
-    '--num_words',
-    type=report.positive,
-    default=100_000_000,
-    help='of the text (default: 100000000)',
-  )
+  add = parser.add_argument
+  add('--num_words', type=report.positive, default=10**8, help='of the text')
+  options = parser.parse_args(arguments)
+  table = functools.partial(throughput.table, 'words')
+  report.run(parser, options, arguments, measure, table)
 
-  def measure(name, options):
-    with tempfile.TemporaryDirectory() as folder:
-      path = pathlib.Path(folder, 'train.ids')
-      request = {
-        'preset': sweep.PRESETS[name],
-        'vocabulary_size': SIZES[name],
-        'path': str(path),
-        'dtype': write_text(path, SIZES[name], options.num_words),
-      }
-      return throughput.measure(
-        throughput.with_pipeline('text', request), options
-      )
 
-  def tables(name, measured):
-    return [throughput.table(name, 'words', measured)]
-
-  report.run(parser, parser.parse_args(arguments), arguments, measure, tables)
+def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
+  """Times the pipeline and the training of a size, on an artificial text."""
+  with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder, 'train.ids')
+    request = {
+      'preset': sweep.PRESETS[name],
+      'vocabulary_size': SIZES[name],
+      'path': str(path),
+      'dtype': write_text(path, SIZES[name], options.num_words),
+    }
+    return throughput.measure_with_pipeline('text', request, options)
 
 
 def write_text(path: pathlib.Path, vocabulary_size: int, num_words: int) -> str:

@@ -10,25 +10,28 @@ from experiments import command_line
 from experiments.benchmarks import harness
 from experiments.benchmarks import report
 
-# Implementation -> its module of workers/ and its request.
-Workers = Mapping[str, tuple[str, Mapping[str, Any]]]
 
-
-def with_pipeline(program: str, request: Mapping[str, Any]) -> Workers:
-  """Returns the workers of an input pipeline alone and of its training."""
-  pipeline = {'program': f'{program}_pipeline', **request}
-  training = {'program': program, **request}
-  return {
-    'pipeline': ('training_worker', pipeline),
-    'training': ('training_worker', training),
+def measure_with_pipeline(
+  program: str, request: Mapping[str, Any], options: argparse.Namespace
+) -> dict[str, Any]:
+  """Times an input pipeline alone and the training that consumes it."""
+  programs = {'pipeline': f'{program}_pipeline', 'training': program}
+  workers = {
+    name: ('training_worker', {'program': each, **request})
+    for name, each in programs.items()
   }
+  return measure(workers, options)
 
 
-def measure(workers: Workers, options: argparse.Namespace) -> dict[str, Any]:
+def measure(
+  workers: Mapping[str, tuple[str, Mapping[str, Any]]],
+  options: argparse.Namespace,
+) -> dict[str, Any]:
   """Times implementations, which must train as many parameters.
 
   Args:
-    workers: what to time; the first is required.
+    workers: implementation -> its module of workers/ and its request; the first
+      is required.
     options: the flags.
   """
   # The experiments split the CPU in the same way.
@@ -56,7 +59,7 @@ def measure(workers: Workers, options: argparse.Namespace) -> dict[str, Any]:
     return session.result()
 
 
-def table(title: str, unit: str, measured: Mapping[str, Any]) -> Table:
+def table(unit: str, title: str, measured: Mapping[str, Any]) -> Table:
   """Makes a table; ratios are times per item relative to the first."""
   entries = report.timed(measured)
   base = next(iter(entries.values()))
@@ -64,12 +67,11 @@ def table(title: str, unit: str, measured: Mapping[str, Any]) -> Table:
   for name, entry in entries.items():
     build = entry['build']['train']
     relative = base['build']['train']['items'] / build['items']
-    step = report.step_time(entry)
     ratio = report.ratio(entry, base).text('.2f', relative)
     rates = [build['items'] / seconds for seconds in report.trial_times(entry)]
     rows[name] = {
       f'{unit}/s': report.Spread.of(rates).text(',.0f'),
-      'batch ms': step.text('.1f', 1e3 / build['batches']),
+      'batch ms': report.step_time(entry).text('.1f', 1e3 / build['batches']),
       'ratio': '' if entry is base else ratio,
       'build s': f'{build["seconds"]:.1f}',
       'peak MB': report.megabytes(entry['memory_bytes']),

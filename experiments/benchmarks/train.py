@@ -11,7 +11,10 @@ timed. `ratio` is the time relative to rmc_jax in each trial: above 1 rmc_jax is
 faster.
 """
 
+import argparse
 from typing import Any
+
+from rich.table import Table
 
 from experiments.benchmarks import report
 from experiments.benchmarks import throughput
@@ -24,28 +27,21 @@ UPDATES = {'quick': 20, 'paper': 1}
 def main(arguments: list[str] | None = None) -> None:
   """Measures size after size, and prints a table for each."""
   parser = report.make_parser('train', __doc__, UPDATES, 'quick')
-  parser.add_argument(
-    '--updates',
-    type=report.positive,
-    help='in one step of a trial (default: 20, for paper 1)',
-  )
+  updates = 'in one step of a trial; None is 20, or 1 for paper'
+  parser.add_argument('--updates', type=report.positive, help=updates)
+  options = parser.parse_args(arguments)
+  report.run(parser, options, arguments, measure, table)
 
-  def measure(name, options):
-    preset = settings(name, options.updates or UPDATES[name])
-    request = {'program': 'nth_farthest', 'preset': preset}
-    workers = {
-      'rmc_jax': ('training_worker', request),
-      'authors': ('sonnet_train_worker', request),
-    }
-    return throughput.measure(workers, options) | {'preset': preset}
 
-  def tables(name, measured):
-    title = (
-      '{}: batch {batch_size}, {num_objects} vectors of {num_features}'
-    ).format(name, **measured['preset'])
-    return [throughput.table(title, 'examples', measured)]
-
-  report.run(parser, parser.parse_args(arguments), arguments, measure, tables)
+def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
+  """Times our training and that of the authors' script."""
+  preset = settings(name, options.updates or UPDATES[name])
+  request = {'program': 'nth_farthest', 'preset': preset}
+  workers = {
+    'rmc_jax': ('training_worker', request),
+    'authors': ('sonnet_train_worker', request),
+  }
+  return throughput.measure(workers, options) | {'preset': preset}
 
 
 def settings(name: str, updates: int) -> dict[str, Any]:
@@ -53,6 +49,13 @@ def settings(name: str, updates: int) -> dict[str, Any]:
   changes = {key: sweep.AUTHORS[key] for key in ('order', 'optimizer')}
   changes['run'] = {'updates_per_call': updates}
   return sweep.PRESETS[name] | changes
+
+
+def table(name: str, measured: dict[str, Any]) -> Table:
+  """Makes a table of both."""
+  title = '{}: batch {batch_size}, {num_objects} vectors of {num_features}'
+  title = title.format(name, **measured['preset'])
+  return throughput.table('examples', title, measured)
 
 
 if __name__ == '__main__':

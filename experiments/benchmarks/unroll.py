@@ -43,32 +43,26 @@ class Implementation(NamedTuple):
 
 # As many devices as there are cores, with the batch split as in training.
 PER_CORE = 'a device per core'
+_OURS = Implementation('jax_worker', cpu_variants=(PER_CORE,))
 
 IMPLEMENTATIONS = {
-  'rmc_jax': Implementation('jax_worker', cpu_variants=(PER_CORE,)),
+  'rmc_jax': _OURS,
   # On one device and without large pages: jax.jit in a program of one's own.
   'plain_jit': Implementation(
     'jax_worker', gpu=False, variables={'GLIBC_TUNABLES': ''}
   ),
-  'rmc_jax_remat': Implementation('jax_worker', cpu_variants=(PER_CORE,)),
+  'rmc_jax_remat': _OURS,
   # Our core in Haiku's unroll, which projects the input in every step.
-  'dynamic_unroll': Implementation('jax_worker', cpu_variants=(PER_CORE,)),
+  'dynamic_unroll': _OURS,
   'sonnet': Implementation(
-    'sonnet_worker',
-    variants=('steps', 'loop'),
-    gpu=False,
-    precisions=('float32',),
+    'sonnet_worker', ('steps', 'loop'), gpu=False, precisions=('float32',)
   ),
   'torch_eager': Implementation('torch_worker'),
   'torch_compile': Implementation(
-    'torch_worker',
-    variants=('step', 'unroll'),
-    gpu_variants=('unroll, CUDA graphs',),
+    'torch_worker', ('step', 'unroll'), gpu_variants=('unroll, CUDA graphs',)
   ),
   # Another function, with a state of the same size.
-  'hk_lstm': Implementation(
-    'jax_worker', cpu_variants=(PER_CORE,), compared=False
-  ),
+  'hk_lstm': _OURS._replace(compared=False),
   'torch_lstm': Implementation('torch_worker', compared=False),
 }
 
@@ -79,7 +73,7 @@ def main(arguments: list[str] | None = None) -> None:
   options = parser.parse_args(arguments)
   if options.remat and 'rmc_jax_remat' not in options.implementations:
     options.implementations = [*options.implementations, 'rmc_jax_remat']
-  report.run(parser, options, arguments, measure, lambda *a: [table(*a)])
+  report.run(parser, options, arguments, measure, table)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -89,9 +83,8 @@ def make_parser() -> argparse.ArgumentParser:
   add(
     '--implementations',
     type=report.names_of(IMPLEMENTATIONS),
-    default=[name for name in IMPLEMENTATIONS if name != 'rmc_jax_remat'],
-    help=f'of {", ".join(IMPLEMENTATIONS)} (default: all but rmc_jax_remat); '
-    'ratios are relative to the first',
+    default=','.join(n for n in IMPLEMENTATIONS if n != 'rmc_jax_remat'),
+    help=f'of {", ".join(IMPLEMENTATIONS)}; ratios are relative to the first',
   )
   add('--remat', action='store_true', help='adds rmc_jax_remat')
   add('--batch', type=report.positive, help='replaces the batch of the size')
@@ -103,8 +96,8 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
   """Builds, compares and times all variants of the implementations."""
   size = SIZES[name].on(options.device)
   size = dataclasses.replace(size, batch=options.batch or size.batch)
+  expected = {}
   with harness.Session(options) as session:
-    expected = {}
     for name in options.implementations:
       implementation = IMPLEMENTATIONS[name]
       if reason := obstacle(implementation, options):
@@ -122,29 +115,26 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
           raise harness.Failed(reason)
         return {'difference': differences}
 
-      on_gpu = options.device == 'gpu'
-      more = (
-        implementation.gpu_variants if on_gpu else (implementation.cpu_variants)
-      )
+      more = getattr(implementation, f'{options.device}_variants')
       for variant in implementation.variants + more:
         label = f'{name} ({variant})' if variant else name
-        devices = machine.cores() if variant == PER_CORE else None
-        variables = implementation.variables
-        if devices:
-          variables = {**variables, 'JAX_NUM_CPU_DEVICES': str(devices)}
+        variables = dict(implementation.variables)
+        request = {
+          'name': name,
+          'variant': variant,
+          'arguments': size.arguments(),
+          'arrays': str(arrays),
+          'cores': machine.cores(),
+          'devices': machine.cores() if variant == PER_CORE else None,
+          'device': options.device,
+          'precision': options.precision,
+        }
+        if variant == PER_CORE:
+          variables['JAX_NUM_CPU_DEVICES'] = str(machine.cores())
         session.add(
           label,
           implementation.worker,
-          {
-            'name': name,
-            'variant': variant,
-            'arguments': size.arguments(),
-            'arrays': str(arrays),
-            'cores': machine.cores(),
-            'devices': devices,
-            'device': options.device,
-            'precision': options.precision,
-          },
+          request,
           steps=STEPS,
           check=check if implementation.compared else None,
           variables=[variables],
@@ -180,11 +170,9 @@ def table(title: str, measured: dict[str, Any]) -> Table:
   base = next(iter(fastest.values()), {})
   rows = {}
   for name, entry in fastest.items():
-    about = ', '.join(
-      [f'{n} {v}' for n, v in entry['about'].items() if n in _FRAMEWORKS]
-      + [entry['variant']] * bool(entry['variant'])
-    )
-    cells = rows[f'{name}\n{about}'] = {}
+    about = [f'{n} {v}' for n, v in entry['about'].items() if n in _FRAMEWORKS]
+    about += [entry['variant']] * bool(entry['variant'])
+    cells = rows[f'{name}\n{", ".join(about)}'] = {}
     for step in STEPS:
       ratio = report.ratio(entry, base, step).text('.2f')
       cells[f'{step} ms'] = report.step_time(entry, step).text('.1f', 1e3)
@@ -197,13 +185,11 @@ def table(title: str, measured: dict[str, Any]) -> Table:
       'XLA MB': report.megabytes(build.get('temp_bytes')),
       'differs': f'{worst:.0e}' if worst else '',
     }
-  return report.make_table(
+  title = (
     f'{title}: {size.text()}, {size.num_heads} heads, {size.mlp_layers} MLP '
-    f'layers, {size.gate_style} gates, input {size.features}',
-    'implementation',
-    rows,
-    measured,
+    f'layers, {size.gate_style} gates, input {size.features}'
   )
+  return report.make_table(title, 'implementation', rows, measured)
 
 
 if __name__ == '__main__':

@@ -11,11 +11,11 @@ output that the process started with:
 
 A question that fails is answered with {"error": "ValueError: ..."}. Every
 question has a "process", the index among the processes of one job. Between
-questions the process waits for the pipe and does nothing; so "run" does one
-step before those that it times.
+questions the process waits for the pipe and does nothing.
 """
 # The rest of the project is Python 3.11; this file must stay valid 3.7.
 
+from collections.abc import Callable
 import contextlib
 import ctypes
 import json
@@ -23,40 +23,31 @@ import os
 import sys
 import time
 import traceback
+from typing import NamedTuple
 
 import numpy as np
 
 
-class Implementation:
-  """What a worker makes of {"ask": "load"}.
+class Implementation(NamedTuple):
+  """What a worker loads.
 
-  `about` is a dict for the report: versions and the device.
+  Attributes:
+    about: versions and the device, for the report.
+    build: 'train' or 'forward' -> (function, dict of facts). The function does
+      one step and returns when all its results are there. Compilation, here or
+      in the first call, counts as part of the build.
+    results: () -> {name: array}, from all steps built, for the agreement check.
+    device_memory: () -> (bytes in use, peak bytes) of an accelerator, or None.
   """
 
-  about = {}
-
-  def build(self, step):
-    """Returns a function that does one step, and a dict of facts.
-
-    The function returns when all results of the step are there. Compilation
-    happens here or in the first call, which counts as part of the build.
-    """
-    raise NotImplementedError
-
-  def results(self):
-    """Returns name -> array, from all steps built, for the agreement check."""
-    raise NotImplementedError
-
-  def device_memory(self):
-    """Returns (bytes in use, peak bytes) of an accelerator; None on a CPU."""
+  about: dict
+  build: Callable
+  results: Callable = dict
+  device_memory: Callable = lambda: None
 
 
 def serve(load):
-  """Answers questions until standard input ends.
-
-  Args:
-    load: (request dict, name -> array) -> Implementation.
-  """
+  """Answers questions about load(request, arrays), an Implementation."""
   answers = os.fdopen(os.dup(1), 'w')
   os.dup2(2, 1)  # Keeps what a framework prints out of the answers.
   session = _Session(load)
@@ -77,15 +68,11 @@ class _Session:
 
   def __init__(self, load):
     self._load = load
-    self._implementation = Implementation()
     self._steps = {}
     self._base = 0  # bytes in use before the first build
 
   def load(self, request):
-    arrays = {}
-    if 'arrays' in request:
-      with np.load(request['arrays']) as file:
-        arrays = dict(file)
+    arrays = dict(np.load(request['arrays'])) if 'arrays' in request else {}
     self._implementation = self._load(request, arrays)
     return {'about': self._implementation.about}
 
@@ -139,10 +126,8 @@ def _trim():
 
 def _status_bytes(field):
   """Reads a size from /proc/self/status; None where there is no such file."""
-  try:
-    with open('/proc/self/status') as file:
-      lines = file.read().splitlines()
-  except OSError:
-    return None
-  (line,) = [line for line in lines if line.startswith(field + ':')]
-  return int(line.split()[1]) * 1024
+  with contextlib.suppress(OSError), open('/proc/self/status') as file:
+    for line in file:
+      if line.startswith(field + ':'):
+        return int(line.split()[1]) * 1024
+  return None

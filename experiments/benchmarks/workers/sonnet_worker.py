@@ -19,53 +19,42 @@ _RUNNER = os.path.join(
 )
 
 
-class Unroll(serve.Implementation):
-  """A graph of the unroll, its loss and the gradients of all weights."""
+def load(request, arrays):
+  """Loads a graph of the unroll, its loss and the gradients of all weights."""
+  original = load_original()
+  tf = original.tf
+  core = original.RelationalMemory(**request['arguments'])
+  inputs, state = (
+    tf.get_variable(name, initializer=arrays[name], trainable=False)
+    for name in ('inputs', 'state')
+  )
+  unroll = {'loop': _loop, 'steps': _steps}[request['variant']]
+  outputs = unroll(tf, core, inputs, state)
+  weights = {variable.op.name: variable for variable in core.get_variables()}
+  threads = {
+    f'{kind}_op_parallelism_threads': request['cores']
+    for kind in ('intra', 'inter')
+  }
+  session = tf.Session(config=tf.ConfigProto(**threads))
+  session.run(
+    tf.global_variables_initializer(),
+    {v.initial_value: arrays['weights/' + name] for name, v in weights.items()},
+  )
+  fetched = {}
 
-  def __init__(self, request, arrays):
-    original = load_original()
-    self._tf = tf = original.tf
-    core = original.RelationalMemory(**request['arguments'])
-    inputs, state = (
-      tf.get_variable(name, initializer=arrays[name], trainable=False)
-      for name in ('inputs', 'state')
-    )
-    unroll = {'loop': _loop, 'steps': _steps}[request['variant']]
-    self._outputs = unroll(tf, core, inputs, state)
-    self._weights = {v.op.name: v for v in core.get_variables()}
-    self._fetched = {}
-    threads = request['cores']
-    self._session = tf.Session(
-      config=tf.ConfigProto(
-        intra_op_parallelism_threads=threads,
-        inter_op_parallelism_threads=threads,
-      )
-    )
-    self._session.run(
-      tf.global_variables_initializer(),
-      {
-        variable.initial_value: arrays['weights/' + name]
-        for name, variable in self._weights.items()
-      },
-    )
-    self.about = dict(original.about, platform='cpu')
-
-  def build(self, step):
-    """See base class."""
-    tf = self._tf
-    if step == 'train':
-      loss = tf.reduce_mean(tf.square(self._outputs))
-      gradients = tf.gradients(loss, list(self._weights.values()))
-      fetched = {'gradients/' + n: g for n, g in zip(self._weights, gradients)}
-      fetched['loss'] = loss
+  def build(step):
+    if step == 'forward':
+      new = {'outputs': outputs}
     else:
-      fetched = {'outputs': self._outputs}
-    self._fetched.update(fetched)
-    return self._session.make_callable(list(fetched.values())), {}
+      new = {'loss': tf.reduce_mean(tf.square(outputs))}
+      gradients = tf.gradients(new['loss'], list(weights.values()))
+      new.update(zip(('gradients/' + name for name in weights), gradients))
+    fetched.update(new)
+    return session.make_callable(list(new.values())), {}
 
-  def results(self):
-    """See base class."""
-    return self._session.run(self._fetched)
+  return serve.Implementation(
+    dict(original.about, platform='cpu'), build, lambda: session.run(fetched)
+  )
 
 
 def _steps(tf, core, inputs, state):
@@ -111,4 +100,4 @@ def load_original():
 
 
 if __name__ == '__main__':
-  serve.serve(Unroll)
+  serve.serve(load)

@@ -1,16 +1,9 @@
 """Everything that is timed with `rmc_jax.training` or with an experiment.
 
-The request's `program` selects one:
-
-  update            one update of a core by Adam, with pmap or plain jit
-  all_reduce        the sum of an array as large as the gradient of a core
-  nth_farthest      updates of experiments/nth_farthest, data included
-  samples           updates of experiments/learn_to_execute, data included
-  samples_pipeline  only its data
-  text              updates of experiments/language_modeling, data included
-  text_pipeline     only its data
+The request's `program` selects one of `_PROGRAMS`.
 """
 
+import functools
 import itertools
 
 import haiku as hk
@@ -40,30 +33,26 @@ from rmc_jax.training.update import make_step
 _BATCHES_READ = 100
 
 
-class Program(serve.Implementation):
-  """One of the programs above."""
-
-  def __init__(self, step, facts, results=lambda: {}):
-    self._step, self._facts = step, facts
-    self.results = results
-    self.about = jax_worker.about()
-
-  def build(self, step):
-    """See base class."""
-    del step
-    return self._step, self._facts
-
-  def device_memory(self):
-    """See base class."""
-    return jax_worker.device_memory()
+def load(request, arrays=None):
+  """Joins the job, if there are several processes, and loads the program."""
+  del arrays
+  if request.get('processes', 1) > 1:
+    distributed.initialize(
+      request['coordinator'], request['processes'], request['process']
+    )
+  return jax_worker.program(*_PROGRAMS[request['program']](request))
 
 
-def update(request):
+def _update(request):
   """Updates a core on one global batch, the same in every layout."""
   size = Size(**request['size'])
-  network = hk.without_apply_rng(
-    hk.transform(lambda inputs: _forward(size, inputs))
-  )
+
+  def forward(inputs):
+    core = rmc_jax.RelationalMemory(**size.arguments())
+    state = core.initial_state(len(inputs))
+    return rmc_jax.unroll(core, inputs, state, time_major=False)[0]
+
+  network = hk.without_apply_rng(hk.transform(forward))
   shape = (size.batch, size.steps, size.features)
   inputs = np.random.default_rng(0).standard_normal(shape, np.float32)
   optimizer = training.make_optimizer(training.OptimizerConfig())
@@ -104,10 +93,10 @@ def update(request):
       step()
     return {'losses': np.array(losses[:2])}
 
-  return Program(step, {}, results)
+  return step, {}, results
 
 
-def all_reduce(request):
+def _all_reduce(request):
   """Sums over the devices an array as large as the gradient of a core."""
   devices = _devices(request['devices'])
   count = counts.parameters(Size(**request['size']))
@@ -121,20 +110,25 @@ def all_reduce(request):
   def step():
     return jax.block_until_ready(total(scale, (), batch)[0])
 
-  return Program(step, {}, lambda: {'sum': np.asarray(step())})
+  return step, {}, lambda: {'sum': np.asarray(step())}
 
 
-def train_generated(request):
+def _devices(count):
+  devices = jax.devices()
+  if len(devices) < count:
+    raise RuntimeError(
+      f'devices is {count}; there are {len(devices)}. Choose fewer --devices.'
+    )
+  return devices[:count]
+
+
+def _generated(experiment, request):
   """Trains on data that is generated inside the update."""
-  experiment = _EXPERIMENTS[request['program']]
   config = make_config(experiment.Config, request['preset'])
   return _train(config, experiment.make_experiment(config))
 
 
-_EXPERIMENTS = {'nth_farthest': nth_farthest, 'samples': learn_to_execute}
-
-
-def generate_samples(request):
+def _samples_pipeline(request):
   """Generates batches of samples on one device."""
   config = make_config(learn_to_execute.Config, request['preset'])
   task = learn_to_execute.make_task(config)
@@ -150,63 +144,48 @@ def generate_samples(request):
   def make_batch(key):
     return jax.vmap(one)(jax.random.split(key, config.batch_size))
 
-  seeds = itertools.count()
+  keys = map(jax.random.key, itertools.count())
+  return (
+    lambda: jax.block_until_ready(make_batch(next(keys))),
+    {'items': config.batch_size, 'batches': 1},
+  )
 
-  def step():
-    jax.block_until_ready(make_batch(jax.random.key(next(seeds))))
 
-  return Program(step, {'items': config.batch_size, 'batches': 1})
-
-
-def train_text(request):
-  """Trains a language model; each update reads its batch."""
-  config, corpus = _corpus(request)
-  experiment = language_modeling.make_experiment(config, corpus)
+def _text(request):
+  """Trains a language model or, as a pipeline, only reads its batches."""
+  config = make_config(language_modeling.Config, request['preset'])
+  ids = np.memmap(request['path'], request['dtype'], 'r')
+  size = request['vocabulary_size']
+  words = '<eos>', '<unk>', *(f'w{rank}' for rank in range(2, size))
+  frequencies = tuple(len(ids) // (1 + rank) for rank in range(size))
+  corpus = Corpus(Vocabulary(words, frequencies), {'train': ids})
   source = language_modeling.make_source(config, corpus)
-  indices = itertools.count()
+  batches = map(source.batch, itertools.count())
+  if request['program'] == 'text':
+    experiment = language_modeling.make_experiment(config, corpus)
+    batches = map(parallel.split_batch, batches)
+    return _train(config, experiment, batches, config.window)
 
   def read():
-    return parallel.split_batch(source.batch(next(indices)))
-
-  return _train(config, experiment, read, config.window)
-
-
-def read_text(request):
-  """Reads the batches of a language model."""
-  config, corpus = _corpus(request)
-  source = language_modeling.make_source(config, corpus)
-  indices = itertools.count()
-
-  def step():
     for _ in range(_BATCHES_READ):
-      source.batch(next(indices))
+      next(batches)
 
   items = _BATCHES_READ * config.batch_size * config.window
-  return Program(step, {'items': items, 'batches': _BATCHES_READ})
+  return read, {'items': items, 'batches': _BATCHES_READ}
 
 
-PROGRAMS = {
-  'update': update,
-  'all_reduce': all_reduce,
-  'nth_farthest': train_generated,
-  'samples': train_generated,
-  'samples_pipeline': generate_samples,
-  'text': train_text,
-  'text_pipeline': read_text,
+_PROGRAMS = {
+  'update': _update,
+  'all_reduce': _all_reduce,
+  'nth_farthest': functools.partial(_generated, nth_farthest),
+  'samples': functools.partial(_generated, learn_to_execute),
+  'samples_pipeline': _samples_pipeline,
+  'text': _text,
+  'text_pipeline': _text,
 }
 
 
-def load(request, arrays=None):
-  """Joins the job, if there are several processes; returns the program."""
-  del arrays
-  if request.get('processes', 1) > 1:
-    distributed.initialize(
-      request['coordinator'], request['processes'], request['process']
-    )
-  return PROGRAMS[request['program']](request)
-
-
-def _train(config, experiment, read=None, items_per_example=1):
+def _train(config, experiment, batches=None, items_per_example=1):
   """Updates step by step, and reads the metrics as the training loop does."""
   state = parallel.place_state(experiment.init())
   parameters = np.array(training.count_parameters(state.params))
@@ -214,14 +193,14 @@ def _train(config, experiment, read=None, items_per_example=1):
 
   def step():
     nonlocal state
-    state, sums = experiment.update(state, read() if read else None)
+    state, sums = experiment.update(state, next(batches) if batches else None)
     means = metrics.divide(sums)  # Blocks.
     if means['nonfinite']:
       raise FloatingPointError(f'An update is not finite: {means}.')
 
   items = updates * config.batch_size * items_per_example
   facts = {'items': items, 'batches': updates}
-  return Program(step, facts, lambda: {'parameters': parameters})
+  return step, facts, lambda: {'parameters': parameters}
 
 
 def make_config(config_class, preset):
@@ -233,33 +212,6 @@ def make_config(config_class, preset):
   config = configuration.with_preset(config_class, {'': preset}, '')
   configuration.validate(config)
   return config
-
-
-def _corpus(request):
-  """Returns the configuration and the text of the request."""
-  config = make_config(language_modeling.Config, request['preset'])
-  size = request['vocabulary_size']
-  ids = np.memmap(request['path'], request['dtype'], 'r')
-  words = '<eos>', '<unk>', *(f'w{rank}' for rank in range(2, size))
-  frequencies = tuple(len(ids) // (1 + rank) for rank in range(size))
-  return config, Corpus(Vocabulary(words, frequencies), {'train': ids})
-
-
-def _forward(size, inputs):
-  core = rmc_jax.RelationalMemory(**size.arguments())
-  outputs, _ = rmc_jax.unroll(
-    core, inputs, core.initial_state(len(inputs)), time_major=False
-  )
-  return outputs
-
-
-def _devices(count):
-  devices = jax.devices()
-  if len(devices) < count:
-    raise RuntimeError(
-      f'devices is {count}; there are {len(devices)}. Choose fewer --devices.'
-    )
-  return devices[:count]
 
 
 if __name__ == '__main__':

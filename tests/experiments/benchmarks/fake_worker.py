@@ -15,55 +15,50 @@ from experiments.benchmarks.workers import serve
 STEP_SECONDS = {'half': 0.02, 'third': 0.03}
 
 
-class Fake(serve.Implementation):
+def load(request, arrays):
   """Sleeps for a step; the results are the weights that it was given."""
-
-  about = {'torch': '1.2.3'}
-
-  def __init__(self, request, arrays):
-    self.name = request['name']
-    self.variant = request.get('variant')
-    self.log = request.get('log')
-    self.process = request['process']
-    self.weights = {k: v for k, v in arrays.items() if k.startswith('weights/')}
-    print('output of a framework')  # noqa: T201, must not be an answer
-    if self.name == 'dies_at_load' and self.process == request.get('dies', 0):
+  name, variant = request['name'], request.get('variant')
+  print('output of a framework')  # noqa: T201, must not be an answer
+  if name == 'dies_at_load':
+    if request['process'] == request.get('dies', 0):
       sys.stderr.write('no such library\n')
       os._exit(3)
-    if self.name == 'dies_at_load':
-      time.sleep(60)
+    time.sleep(60)
 
-  def build(self, step):
-    if self.name == 'errs' and step == 'forward':
+  def build(step):
+    if name == 'errs' and step == 'forward':
       raise ValueError('no forward [b]')
-    if self.variant == 'never':
+    if variant == 'never':
       time.sleep(60)
-    if self.name == 'spins':
+    if name == 'spins':
       threading.Thread(target=spin, daemon=True).start()
-    return lambda: self.step(step), {'temp_bytes': 5000000, 'items': 7}
+    return lambda: run(step), {'temp_bytes': 5000000, 'items': 7}
 
-  def step(self, step):
-    if self.name == 'dies_later' and step == 'forward':
+  def run(step):
+    if name == 'dies_later' and step == 'forward':
       os._exit(5)
-    if self.name == 'hangs':
+    if name == 'hangs':
       time.sleep(60)
-    if self.log:
-      with open(self.log, 'a') as file:
-        file.write(self.name + '\n')
-    slower = 10 if self.variant == 'slow' else 1
-    time.sleep(slower * STEP_SECONDS.get(self.name, 0.001))
+    if 'log' in request:
+      with open(request['log'], 'a') as file:
+        file.write(name + '\n')
+    slower = 10 if variant == 'slow' else 1
+    time.sleep(slower * STEP_SECONDS.get(name, 0.001))
 
-  def results(self):
-    results = {
-      name.replace('weights/', 'gradients/'): value
-      for name, value in self.weights.items()
+  def results():
+    found = {
+      key.replace('weights/', 'gradients/'): value
+      for key, value in arrays.items()
+      if key.startswith('weights/')
     }
-    if self.name == 'lies':
-      first = min(results)
-      results[first] = results[first] * 1.01
-    results['loss'] = np.float32(1 if self.name != 'diverges' else np.nan)
-    results['process'] = np.array(1 + self.process)
-    return results
+    if name == 'lies':
+      first = min(found)
+      found[first] = found[first] * 1.01
+    found['loss'] = np.float32(1 if name != 'diverges' else np.nan)
+    found['process'] = np.array(1 + request['process'])
+    return found
+
+  return serve.Implementation({'torch': '1.2.3'}, build, results)
 
 
 def spin():
@@ -72,4 +67,4 @@ def spin():
 
 
 if __name__ == '__main__':
-  serve.serve(Fake)
+  serve.serve(load)

@@ -133,7 +133,7 @@ def test_missing_environment_is_recorded(session, monkeypatch, tmp_path):
 
 def test_unknown_question_is_an_error(tmp_path):
   environment = harness.environment('cpu', tmp_path)
-  worker = harness.Worker(harness.command('fake'), [environment], tmp_path)
+  worker = harness.Worker(harness.command('fake'), [environment])
   with pytest.raises(harness.Failed, match="no attribute 'dance'"):
     worker.ask(30, ask='dance')
   worker.stop()  # A second time does no harm.

@@ -44,7 +44,7 @@ def arguments(size):
 
 
 def test_linears_are_the_products_of_a_step():
-  run = jax.jit(lambda *arguments: peaks_worker.linears(SIZE, *arguments))
+  run = jax.jit(lambda *arguments: peaks_worker.linears(SIZE.steps, *arguments))
   cost = run.lower(*arguments(SIZE)).compile().cost_analysis()
   operations = sum(phase.operations for phase in counts.phases(SIZE))
   operations -= 3 * 5 * counts.attention_operations(SIZE)
@@ -54,7 +54,7 @@ def test_linears_are_the_products_of_a_step():
 
 def test_linears_have_a_gradient_for_every_weight():
   _, memory, before, loop = given = arguments(SIZE)
-  d_before, d_loop, d_memory = peaks_worker.linears(SIZE, *given)
+  d_before, d_loop, d_memory = peaks_worker.linears(SIZE.steps, *given)
   for gradients, weights in ((d_before, before), (d_loop, loop)):
     for gradient, weight in zip(gradients, weights, strict=True):
       assert gradient.shape == weight.shape
@@ -73,7 +73,7 @@ def test_linears_have_a_gradient_for_every_weight():
 def test_peaks_count_the_work_of_a_step(monkeypatch, more, fact):
   monkeypatch.setattr(peaks_worker, '_CPU_ROWS', 11)
   monkeypatch.setattr(peaks_worker, '_MIN_MOVED', 1000)
-  peak = peaks_worker.Peak({'precision': 'float32', **more}, {})
+  peak = peaks_worker.load({'precision': 'float32', **more})
   step, facts = peak.build('train')
   step()
   step()

@@ -57,12 +57,12 @@ def test_run_writes_each_size_and_the_command_without_paths(tmp_path, capsys):
       raise harness.Failed('jit: died')
     return {'size': name}
 
-  def tables(name, measured):
+  def table(name, measured):
     rows = {'a': {'one': '1'}, 'b': {'one': '2', 'two': '3'}}
-    return [report.make_table(name, 'letter', rows)]
+    return report.make_table(name, 'letter', rows)
 
   with pytest.raises(SystemExit, match=r'benchmarks\.x: small: jit: died'):
-    report.run(parser, parser.parse_args(flags), flags, measure, tables)
+    report.run(parser, parser.parse_args(flags), flags, measure, table)
   results = json.loads(output.read_text())
   assert results['sizes'] == {'tiny': {'size': 'tiny'}}
   assert results['command'] == (

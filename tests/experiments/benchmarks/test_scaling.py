@@ -45,8 +45,8 @@ def test_layouts_get_their_devices_and_their_share_of_the_batch(monkeypatch):
   options = argparse.Namespace(device='gpu')
   with harness.Session(options) as session:
     for layout in (PLAIN, PLAIN._replace(share=2), Layout(4, 2)):
-      scaling.add(session, layout, SIZE, options, 'update')
-    scaling.add(session, PLAIN._replace(share=3), SIZE, options, 'update')
+      scaling.add(session, layout, SIZE, 'update')
+    scaling.add(session, PLAIN._replace(share=3), SIZE, 'update')
     reason = session.entries['1/3 by jit']['left_out']
   assert reason == 'a batch of 8 does not divide by 3'
   assert {

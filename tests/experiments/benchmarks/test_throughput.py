@@ -43,7 +43,7 @@ def test_ratio_is_per_item_and_within_a_trial(capsys):
     'training': entry(20, 2.0, 2.0, 20.0, batches=2),
   }
   measured = {'implementations': implementations, 'idle_share': 0.0}
-  Console(width=120).print(throughput.table('x', 'words', measured))
+  Console(width=120).print(throughput.table('words', 'x', measured))
   printed = capsys.readouterr().out
   for cell in ('words/s', '10.00', '(5.00 to 25.00)', '1000.0', '50'):
     assert cell in printed, cell
@@ -133,7 +133,7 @@ TINY_SAMPLES = {
   'core': {'name': 'relational_memory', 'mem_slots': 2, 'head_size': 3},
   'hidden_sizes': (3,),
   'batch_size': 8,
-  'updates_per_call': 2,
+  'run': {'updates_per_call': 2},
   'max_length': 2,
 }
 

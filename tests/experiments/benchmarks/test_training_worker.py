@@ -107,9 +107,8 @@ def test_script_gets_its_heads_blocks_and_widths(tiny_nth_farthest):
     ),
     six=None,
   )
-  worker = object.__new__(sonnet_train_worker.Script)
-  worker._script = script
-  worker._adapt(tiny_nth_farthest)
+  sonnet_train_worker.adapt(script, tiny_nth_farthest, iterations=iter)
+  assert script.six.moves.range is iter
   assert '--num_mems=2' in given['flags']
   assert '--batch_size=8' in given['flags']
   assert '--epochs=1000000' in given['flags']

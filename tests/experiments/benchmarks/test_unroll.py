@@ -107,7 +107,7 @@ def test_split_batch_gives_the_same_results(tmp_path):
       'devices': devices,
       'precision': 'float32',
     }
-    worker = jax_worker.Unroll(request, arrays)
+    worker = jax_worker.load(request, arrays)
     for step in unroll.STEPS:
       run, facts = worker.build(step)
       run()
