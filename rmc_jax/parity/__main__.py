@@ -73,8 +73,9 @@ def _run_live(
     print_fn,
   )
   pairs = cases.random_cases(options.configurations, options.seed)
+  random = [*itertools.chain.from_iterable(pairs)]
   by_name = collections.defaultdict(list)
-  for comparison in live.compare_cases(sum(pairs, []), current, old):
+  for comparison in live.compare_cases(random, current, old):
     by_name[comparison.case.name].append(comparison)
     if options.all or not comparison.passed:
       print_fn(report.line(comparison))

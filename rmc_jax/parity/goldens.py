@@ -144,9 +144,9 @@ def load(
     )
   results: dict[str, dict[str, Any]] = {dtype: {} for dtype in PRECISIONS}
   for key, value in stored.items():
-    name, _, dtype = key.partition('@')
+    result, _, dtype = key.partition('@')
     if dtype:
-      results[dtype][name] = value
+      results[dtype][result] = value
   return list(results.values()), json.loads(str(stored['about']))
 
 

@@ -46,9 +46,8 @@ def name_table(structure: Structure) -> list[tuple[str, str]]:
       layers += zip(mlp, mlp, strict=True)
     layers.append((next(norm), f'{attention}/mlp_norm'))
   if structure.gated:
-    layers += [
-      (next(linear), f'{which}_gates') for which in ('input', 'memory')
-    ]
+    layers.append((next(linear), 'input_gates'))
+    layers.append((next(linear), 'memory_gates'))
   norms, linears = {'gamma': 'scale', 'beta': 'offset'}, {'w': 'w', 'b': 'b'}
   return [
     (f'{sonnet}/{old}', f'{haiku}/{new}')

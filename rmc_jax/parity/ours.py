@@ -70,8 +70,8 @@ def _layer_norm(settings: dict[str, Any], given: Arrays) -> Arrays:
 
 def _unroll(settings: dict[str, Any], given: Arrays) -> Arrays:
   apply = _core_function(settings, len(given['inputs']))
-  arguments = from_sonnet(below('weights/', given)), given['inputs']
-  arguments += (given['state'],)
+  params = from_sonnet(below('weights/', given))
+  arguments = params, given['inputs'], given['state']
   cotangents = below('cotangents/', given)
   if not cotangents:
     return _jit(apply)(*arguments)
@@ -138,10 +138,9 @@ def _core_function(
     else:
       outputs, final = unroll(core, inputs, state, **matrix)
       (_, trace), _ = unroll(core, inputs, state, return_trace=True, **matrix)
+    results = {'outputs': outputs, 'state': final, 'attention': trace.attention}
     gates = {f'{name}_gate': value for name, value in trace.gates.items()}
-    return {
-      'outputs': outputs, 'state': final, 'attention': trace.attention, **gates
-    }  # fmt: skip
+    return results | gates
 
   return _function(run)
 
