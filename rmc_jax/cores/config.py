@@ -9,9 +9,6 @@ class CoreConfig:
 
   Each core has a subclass beside it. `rmc_jax.cores.build.CORES` maps names to
   configurations and cores.
-
-  Attributes:
-    name: the name of the core in `CORES`.
   """
 
   name: str

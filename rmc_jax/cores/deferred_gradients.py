@@ -56,7 +56,7 @@ def add_probes(
     step: `(inputs, state) -> (outputs, next_state)`, made of `Linear`s.
     inputs: the inputs of one step.
     state: the state of one step.
-    num_steps: T, the number of steps.
+    num_steps: T.
 
   Returns:
     A step that takes `(inputs, probes)` in place of `inputs`, and the probes to
@@ -98,9 +98,6 @@ def weight_product(
     x: [R, X].
     w: [X, Y].
     make_probe: `make_probe` with the same weight; called outside the loop.
-
-  Returns:
-    [R, Y].
   """
   at_use = _at_use.get()
   probe = at_use(product, x, w, make_probe) if at_use else None

@@ -14,6 +14,10 @@ import jmp
 from rmc_jax.cores.config import CoreConfig
 from rmc_jax.cores.layers import Linear
 from rmc_jax.cores.lstm import LSTM
+from rmc_jax.cores.memory_matrix import add_batch_axis
+from rmc_jax.cores.memory_matrix import cast_like
+from rmc_jax.cores.memory_matrix import flatten_rows
+from rmc_jax.cores.memory_matrix import one_of
 from rmc_jax.cores.memory_matrix import positive_int
 from rmc_jax.cores.memory_matrix import to_float32
 from rmc_jax.cores.projected_core import ProjectedCore
@@ -124,7 +128,7 @@ class DNC(ProjectedCore):
     """Constructs the core.
 
     Args:
-      memory_size: N, the number of memory slots.
+      memory_size: N, the number of slots.
       word_size: W, the width of a slot.
       num_reads: R, the number of read heads.
       num_writes: J, the number of write heads.
@@ -134,7 +138,6 @@ class DNC(ProjectedCore):
       output_size: width of the output; None means `hidden_size`.
       clip_value: bound on the absolute values of the controller's output and
         state and of the core's output; None for no bound.
-      name: name of the module.
 
     Raises:
       TypeError: a size is not an integer.
@@ -150,10 +153,7 @@ class DNC(ProjectedCore):
     num_layers = positive_int('num_layers', num_layers)
     output_size = hidden_size if output_size is None else output_size
     output_size = positive_int('output_size', output_size)
-    if controller not in CONTROLLERS:
-      raise ValueError(
-        f'controller must be one of {CONTROLLERS}. Got: {controller!r}.'
-      )
+    one_of('controller', controller, CONTROLLERS)
     if clip_value is not None and not clip_value > 0:
       raise ValueError(
         f'clip_value must be > 0, or None not to clip. Got: {clip_value}.'
@@ -202,11 +202,9 @@ class DNC(ProjectedCore):
   @hk.transparent
   def initial_state(self, batch_size: int | None) -> DNCState:
     """Returns zeros, an empty memory, with a leading B axis unless None."""
-    lead = () if batch_size is None else (batch_size,)
-    return DNCState(
-      **{k: jnp.zeros((*lead, *v)) for k, v in self._state_shapes.items()},
-      controller=self._controller.initial_state(batch_size),
-    )
+    zeros = {k: jnp.zeros(v) for k, v in self._state_shapes.items()}
+    controller = self._controller.initial_state(batch_size)
+    return DNCState(**add_batch_axis(zeros, batch_size), controller=controller)
 
   @hk.transparent
   def project(self, inputs: Array) -> ArrayTree:
@@ -221,29 +219,14 @@ class DNC(ProjectedCore):
     before = to_float32(state)
     hidden, controller = self._clip(
       self._controller.step(
-        projected, before.controller, feedback=_flatten(before.reads)
+        projected, before.controller, feedback=flatten_rows(before.reads)
       )
     )
     interface = _parse(self._interface(hidden), self._interface_shapes)
     after = _write_and_read(interface, before)._replace(controller=controller)
-    rows = jnp.concatenate([hidden, _flatten(after.reads)], axis=-1)
+    rows = jnp.concatenate([hidden, flatten_rows(after.reads)], axis=-1)
     output = self._clip(self._output(rows))
-    after = jax.tree.map(lambda a, s: a.astype(s.dtype), after, state)
-    return self.cast_output(output), after
-
-  @hk.transparent
-  def batch_shape(self, state: DNCState) -> tuple[int, ...]:
-    """See base class."""
-    shapes, leaves = jax.tree.map(jnp.shape, state), jax.tree.leaves(state)
-    batch_shape = jnp.shape(leaves[0])[:-2][:1] if leaves else ()
-    zeros = self.initial_state(*batch_shape or (None,))
-    expected = jax.tree.map(jnp.shape, zeros)
-    if shapes != expected:
-      raise ValueError(
-        f'{self.name}: the state has shapes {shapes}, expected {expected} '
-        'or another batch axis; initial_state() makes a valid state.'
-      )
-    return batch_shape
+    return self.cast_output(output), cast_like(after, state)
 
   @hk.transparent
   def _clip(self, tree: ArrayTree) -> ArrayTree:
@@ -276,7 +259,6 @@ class _FeedForward(hk.Module):
 
   @hk.transparent
   def initial_state(self, batch_size: int | None) -> tuple[()]:
-    """Returns the empty state."""
     del batch_size
     return ()
 
@@ -365,8 +347,3 @@ def _write_and_read(do: _Interface, state: DNCState) -> DNCState:
     usage=usage,
     reads=addressing.read_words(read_weights, memory),
   )
-
-
-def _flatten(words: Array) -> Array:
-  """Concatenates [..., R, W] words to [..., R * W]."""
-  return words.reshape(*words.shape[:-2], words.shape[-2] * words.shape[-1])

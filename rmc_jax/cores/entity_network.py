@@ -11,7 +11,8 @@ import numpy as np
 from rmc_jax.cores.config import CoreConfig
 from rmc_jax.cores.layers import compute_dtype
 from rmc_jax.cores.layers import Linear
-from rmc_jax.cores.memory_matrix import memory_batch_shape
+from rmc_jax.cores.memory_matrix import add_batch_axis
+from rmc_jax.cores.memory_matrix import flatten_rows
 from rmc_jax.cores.memory_matrix import positive_int
 from rmc_jax.cores.memory_matrix import to_float32
 from rmc_jax.cores.projected_core import ProjectedCore
@@ -94,7 +95,6 @@ class EntityNetwork(ProjectedCore):
       slot_size: D, the width of slots, keys and the encoded input.
       gate_bias: whether to add a trained bias to each slot's gate, as in the
         authors' code but not in their equation.
-      name: name of the module.
 
     Raises:
       TypeError: a size is not an integer.
@@ -125,16 +125,9 @@ class EntityNetwork(ProjectedCore):
   def initial_state(self, batch_size: int | None) -> Array:
     """Returns the keys, which are parameters and receive gradients from here.
 
-    Args:
-      batch_size: B, or None for a state without a batch axis.
-
-    Returns:
-      [B, N, D], or [N, D].
+    [B, N, D], or [N, D] for None.
     """
-    keys = to_float32(self._keys.embeddings)
-    if batch_size is None:
-      return keys
-    return jnp.broadcast_to(keys, (batch_size, *keys.shape))
+    return add_batch_axis(to_float32(self._keys.embeddings), batch_size)
 
   @hk.transparent
   def project(self, inputs: Array) -> ProjectedInputs:
@@ -146,9 +139,8 @@ class EntityNetwork(ProjectedCore):
       gates = self._gate_bias(gates)
     shape = (*inputs.shape[:-1], self._num_slots, self._slot_size)
     candidates = jnp.broadcast_to(self._key_candidate(keys), shape)
-    candidates += jnp.broadcast_to(
-      self._input_candidate(encoded)[..., None, :], shape
-    )
+    from_input = self._input_candidate(encoded)[..., None, :]
+    candidates += jnp.broadcast_to(from_input, shape)
     return ProjectedInputs(encoded, gates, candidates)
 
   @hk.transparent
@@ -163,15 +155,7 @@ class EntityNetwork(ProjectedCore):
       self._slot_candidate(slots) + projected.candidates
     )
     slots = _normalize(slots + gates * candidates).astype(state.dtype)
-    output = slots.reshape(*slots.shape[:-2], self._num_slots * self._slot_size)
-    return self.cast_output(output), slots
-
-  @hk.transparent
-  def batch_shape(self, state: Array) -> tuple[int, ...]:
-    """See base class."""
-    return memory_batch_shape(
-      self.name, state, self._num_slots, self._slot_size
-    )
+    return self.cast_output(flatten_rows(slots)), slots
 
   @hk.transparent
   def _match(self, encoded: Array, rows: Array) -> Array:

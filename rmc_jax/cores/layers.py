@@ -4,6 +4,7 @@ A `jmp` policy sets the dtype of the factors of matrix products only. Sums and
 the statistics of layer norms stay in float32 or wider.
 """
 
+from collections.abc import Callable
 import functools
 import math
 
@@ -42,16 +43,10 @@ class Linear(hk.Module):
     self._policy = policy
 
   def __call__(self, x: Array) -> Array:
-    input_size = x.shape[-1]
-    w = self._weight(input_size, x.dtype)
-    compute = compute_dtype(self._policy) or jnp.promote_types(x.dtype, w.dtype)
+    w = self._weight(x.shape[-1], x.dtype)
     # XLA for CPUs is fastest with one product over all rows.
-    out = weight_product(
-      functools.partial(_product, dtype=compute),
-      x.reshape(math.prod(x.shape[:-1]), input_size),
-      w,
-      self._make_probe,
-    )  # [rows, out]
+    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    out = self._multiply(_product, rows, w)  # [rows, out]
     if self.with_bias:
       b = hk.get_parameter('b', [self.output_size], w.dtype, jnp.zeros)
       out += jnp.broadcast_to(b.astype(out.dtype), out.shape)
@@ -78,12 +73,23 @@ class Linear(hk.Module):
     w_init = hk.initializers.TruncatedNormal(
       1.0 / np.sqrt(fan_in or input_size)
     )
-    return hk.get_parameter('w', [input_size, self.output_size], dtype, w_init)
+    w = hk.get_parameter('w', self._weight_shape(input_size), dtype, w_init)
+    return w.reshape(input_size, self.output_size)
+
+  def _weight_shape(self, input_size: int) -> list[int]:
+    return [input_size, self.output_size]
+
+  def _multiply(
+    self, product: Callable[..., Array], x: Array, w: Array
+  ) -> Array:
+    """Computes `product(x, w, dtype)`; the gradient of w can be deferred."""
+    dtype = compute_dtype(self._policy) or jnp.promote_types(x.dtype, w.dtype)
+    product = functools.partial(product, dtype=dtype)
+    return weight_product(product, x, w, self._make_probe)
 
   def _make_probe(
     self, product: Product, inputs: jax.ShapeDtypeStruct
   ) -> WeightGradientProbe:
-    """Makes the probe of a loop that defers the gradient of the weight."""
     w = self._weight(inputs.shape[-1], inputs.dtype)
     return make_probe(product, inputs, w)
 

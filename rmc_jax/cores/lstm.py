@@ -8,6 +8,8 @@ import jax.numpy as jnp
 
 from rmc_jax.cores.config import CoreConfig
 from rmc_jax.cores.layers import Linear
+from rmc_jax.cores.memory_matrix import add_batch_axis
+from rmc_jax.cores.memory_matrix import cast_like
 from rmc_jax.cores.memory_matrix import positive_int
 from rmc_jax.cores.memory_matrix import to_float32
 from rmc_jax.cores.projected_core import ProjectedCore
@@ -66,11 +68,10 @@ class LSTM(ProjectedCore):
     """Constructs the core.
 
     Args:
-      hidden_size: units in each layer.
+      hidden_size: Y, the units in each layer.
       num_layers: the number of layers.
       feedback_size: width of a second input to all layers, which a core that
         contains this one passes to `step`; 0 for none.
-      name: name of the module.
 
     Raises:
       TypeError: a size is not an integer.
@@ -94,10 +95,9 @@ class LSTM(ProjectedCore):
   def initial_state(self, batch_size: int | None) -> LSTMStates:
     """Returns zeros: hidden and cell of each layer, [B, Y], or [Y] for None."""
     shape = (self.hidden_size,)
-    if batch_size is not None:
-      shape = (batch_size, *shape)
-    zeros = hk.LSTMState(hidden=jnp.zeros(shape), cell=jnp.zeros(shape))
-    return tuple(zeros for _ in self._inputs)
+    layer = hk.LSTMState(hidden=jnp.zeros(shape), cell=jnp.zeros(shape))
+    layer = add_batch_axis(layer, batch_size)
+    return tuple(layer for _ in self._inputs)
 
   @hk.transparent
   def project(self, inputs: Array) -> tuple[Array, ...]:
@@ -122,18 +122,10 @@ class LSTM(ProjectedCore):
     state: LSTMStates,
     feedback: Array | None = None,
   ) -> tuple[Array, LSTMStates]:
-    """See base class.
-
-    Args:
-      projected: the result of `project`.
-      state: the state before the step.
-      feedback: [..., feedback_size]; None if that is 0.
-
-    Returns:
-      The output [..., layers * Y], and the next state.
+    """See base class. The output is [..., layers * Y].
 
     Raises:
-      ValueError: `feedback` has another width.
+      ValueError: `feedback` is not [..., feedback_size], or None if that is 0.
     """
     width = 0 if feedback is None else feedback.shape[-1]
     if width != self._feedback_size:
@@ -142,43 +134,19 @@ class LSTM(ProjectedCore):
         f'{self._feedback_size}, the feedback_size.'
       )
     feedbacks = [] if feedback is None else [feedback]
-    below: list[Array] = []
-    next_state = []
+    next_state: list[hk.LSTMState] = []
     for gates, recurrent, layer in zip(
-      projected, self._recurrents, state, strict=True
+      projected, self._recurrents, to_float32(state), strict=True
     ):
-      rows = jnp.concatenate(
-        [*feedbacks, *below[-1:], to_float32(layer.hidden)], axis=-1
-      )
-      i, g, f, o = jnp.split(gates + recurrent(rows), 4, axis=-1)
-      cell = jax.nn.sigmoid(f + 1) * to_float32(layer.cell)
-      cell += jax.nn.sigmoid(i) * jnp.tanh(g)
-      hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)  # [..., Y]
-      below.append(hidden)
-      next_state.append(
-        hk.LSTMState(
-          hidden.astype(layer.hidden.dtype), cell.astype(layer.cell.dtype)
-        )
-      )
-    output = jnp.concatenate(below, axis=-1)  # [..., layers * Y]
-    return self.cast_output(output), tuple(next_state)
+      below = [lower.hidden for lower in next_state[-1:]]
+      rows = jnp.concatenate([*feedbacks, *below, layer.hidden], axis=-1)
+      next_state.append(lstm_cell(gates + recurrent(rows), layer.cell))
+    output = jnp.concatenate([layer.hidden for layer in next_state], axis=-1)
+    return self.cast_output(output), cast_like(tuple(next_state), state)
 
-  @hk.transparent
-  def batch_shape(self, state: LSTMStates) -> tuple[int, ...]:
-    """See base class."""
-    shapes = {jnp.shape(leaf) for leaf in jax.tree.leaves(state)}
-    structure = jax.tree.structure(self.initial_state(None))
-    if (
-      jax.tree.structure(state) != structure
-      or len(shapes) != 1
-      or len(next(iter(shapes))) not in (1, 2)
-      or next(iter(shapes))[-1] != self.hidden_size
-    ):
-      raise ValueError(
-        f'{self.name}: the state has shapes {jax.tree.map(jnp.shape, state)}'
-        f', expected {len(self._inputs)} LSTMStates of [batch, '
-        f'{self.hidden_size}] or, unbatched, [{self.hidden_size}]; '
-        'initial_state() makes one.'
-      )
-    (shape,) = shapes
-    return shape[:-1]
+
+def lstm_cell(gates: Array, cell: Array) -> hk.LSTMState:
+  """Returns the next state from i, g, f, o, [..., 4 * Y], and c, [..., Y]."""
+  i, g, f, o = jnp.split(gates, 4, axis=-1)
+  cell = jax.nn.sigmoid(f + 1) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+  return hk.LSTMState(hidden=jax.nn.sigmoid(o) * jnp.tanh(cell), cell=cell)

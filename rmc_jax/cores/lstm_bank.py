@@ -5,20 +5,15 @@ import functools
 import math
 
 import haiku as hk
-import jax
 import jax.numpy as jnp
 import jmp
-import numpy as np
 
 from rmc_jax.cores.config import CoreConfig
-from rmc_jax.cores.deferred_gradients import make_probe
-from rmc_jax.cores.deferred_gradients import Product
-from rmc_jax.cores.deferred_gradients import weight_product
-from rmc_jax.cores.deferred_gradients import WeightGradientProbe
-from rmc_jax.cores.layers import active_policy
-from rmc_jax.cores.layers import compute_dtype
 from rmc_jax.cores.layers import Linear
-from rmc_jax.cores.memory_matrix import memory_batch_shape
+from rmc_jax.cores.lstm import lstm_cell
+from rmc_jax.cores.memory_matrix import add_batch_axis
+from rmc_jax.cores.memory_matrix import cast_like
+from rmc_jax.cores.memory_matrix import one_of
 from rmc_jax.cores.memory_matrix import positive_int
 from rmc_jax.cores.memory_matrix import to_float32
 from rmc_jax.cores.projected_core import ProjectedCore
@@ -91,7 +86,6 @@ class LSTMBank(ProjectedCore):
       num_cells: N. Each cell, and the output, has width D = total_size // N.
       share_weights: whether cells share one set of weights and have a key each.
       summed: the state that is summed over the cells, 'hidden' or 'cell'.
-      name: name of the module.
 
     Raises:
       TypeError: a size is not an integer.
@@ -105,9 +99,7 @@ class LSTMBank(ProjectedCore):
       raise ValueError(
         f'total_size must be >= num_cells, {num_cells}. Got: {total_size}.'
       )
-    if summed not in SUMMED:
-      raise ValueError(f'summed must be one of {SUMMED}. Got: {summed!r}.')
-    self._summed = summed
+    self._summed = one_of('summed', summed, SUMMED)
     self._cell_size = total_size // num_cells  # D
     self._share_weights = share_weights
 
@@ -126,9 +118,8 @@ class LSTMBank(ProjectedCore):
   def initial_state(self, batch_size: int | None) -> hk.LSTMState:
     """Returns zeros: hidden and cell, [B, N, D], or [N, D] for None."""
     shape = (self._num_cells, self._cell_size)
-    if batch_size is not None:
-      shape = (batch_size, *shape)
-    return hk.LSTMState(hidden=jnp.zeros(shape), cell=jnp.zeros(shape))
+    state = hk.LSTMState(hidden=jnp.zeros(shape), cell=jnp.zeros(shape))
+    return add_batch_axis(state, batch_size)
 
   @hk.transparent
   def project(self, inputs: Array) -> Array:
@@ -154,36 +145,13 @@ class LSTMBank(ProjectedCore):
     """See base class. The output is [..., D]."""
     hidden, cell = to_float32(state)
     gates = projected + self._recurrent(hidden)  # [..., N, 4 * D]
-    i, g, f, o = jnp.split(gates, 4, axis=-1)
-    cell = jax.nn.sigmoid(f + 1) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
-    hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)  # [..., N, D]
-    next_state = hk.LSTMState(
-      hidden.astype(state.hidden.dtype), cell.astype(state.cell.dtype)
-    )
-    summed = getattr(next_state, self._summed)
+    next_state = cast_like(lstm_cell(gates, cell), state)
+    summed = getattr(next_state, self._summed)  # [..., N, D]
     return self.cast_output(summed.sum(axis=-2)), next_state
 
-  @hk.transparent
-  def batch_shape(self, state: hk.LSTMState) -> tuple[int, ...]:
-    """See base class."""
-    hidden, cell = (
-      memory_batch_shape(self.name, matrix, self._num_cells, self._cell_size)
-      for matrix in state
-    )
-    if hidden != cell:
-      raise ValueError(
-        f'{self.name}: hidden and cell have batch axes {hidden} and {cell}, '
-        'expected equal ones; initial_state() makes a valid state.'
-      )
-    return hidden
 
-
-class _CellLinear(hk.Module):
-  """Computes `x_j W_j` for N rows with their own weights, in one product.
-
-  The parameter `w` is [N, X, Y]. Initial values and precision are those of
-  `Linear`.
-  """
+class _CellLinear(Linear):
+  """Computes `x_j W_j` for N rows with their own weights, `w` [N, X, Y]."""
 
   def __init__(
     self,
@@ -192,51 +160,26 @@ class _CellLinear(hk.Module):
     policy: jmp.Policy | None,
     name: str,
   ):
-    super().__init__(name=name)
+    super().__init__(output_size, False, policy, name)
     self._num_cells = num_cells
-    self._output_size = output_size
-    self._policy = policy
+
+  def __call__(self, x: Array) -> Array:
+    """Maps [..., N, X] to [..., N, Y], after `make_weight`."""
+    width = self._num_cells * x.shape[-1]
+    # Deferred gradients expect one row per example, so the N rows are joined.
+    rows = x.reshape(math.prod(x.shape[:-2]), width)
+    product = functools.partial(_cell_products, num_cells=self._num_cells)
+    out = self._multiply(product, rows, self._weight(width, x.dtype))
+    return out.reshape(*x.shape[:-1], self.output_size)
 
   def make_weight(
     self, input_size: int, input_dtype: jnp.dtype, fan_in: int
   ) -> None:
-    """Creates the weight before its first use; see `Linear`."""
-    self._weight(input_size, input_dtype, fan_in)
+    """See base class; `input_size` is that of one cell."""
+    super().make_weight(self._num_cells * input_size, input_dtype, fan_in)
 
-  def __call__(self, x: Array) -> Array:
-    """Maps [..., N, X] to [..., N, Y], after `make_weight`."""
-    w = self._weight(x.shape[-1], x.dtype)
-    compute = compute_dtype(self._policy) or jnp.promote_types(x.dtype, w.dtype)
-    # `weight_product` expects one row per example, so the N rows are joined.
-    out = weight_product(
-      functools.partial(
-        _cell_products, num_cells=self._num_cells, dtype=compute
-      ),
-      x.reshape(math.prod(x.shape[:-2]), self._num_cells * x.shape[-1]),
-      w,
-      self._make_probe,
-    )  # [rows, N * Y]
-    return out.reshape(*x.shape[:-1], self._output_size)
-
-  def _weight(
-    self, input_size: int, input_dtype: jnp.dtype, fan_in: int | None = None
-  ) -> Array:
-    """Returns the weights of all cells, stacked to [N * X, Y]."""
-    policy = active_policy(self._policy)
-    dtype = policy.param_dtype if policy else input_dtype
-    w_init = hk.initializers.TruncatedNormal(
-      1.0 / np.sqrt(fan_in or input_size)
-    )
-    shape = [self._num_cells, input_size, self._output_size]
-    w = hk.get_parameter('w', shape, dtype, w_init)
-    return w.reshape(self._num_cells * input_size, self._output_size)
-
-  def _make_probe(
-    self, product: Product, inputs: jax.ShapeDtypeStruct
-  ) -> WeightGradientProbe:
-    """See `Linear`."""
-    input_size = inputs.shape[-1] // self._num_cells
-    return make_probe(product, inputs, self._weight(input_size, inputs.dtype))
+  def _weight_shape(self, input_size: int) -> list[int]:
+    return [self._num_cells, input_size // self._num_cells, self.output_size]
 
 
 def _cell_products(

@@ -1,6 +1,7 @@
 """Checks and conversions of sizes and states that the cores share."""
 
 import operator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,29 +17,21 @@ def initial_memory(
 
   Slots start with different values so that they can learn different roles.
   """
-  memory = jnp.eye(mem_slots, slot_width)
+  return add_batch_axis(jnp.eye(mem_slots, slot_width), batch_size)
+
+
+def add_batch_axis(state: ArrayTree, batch_size: int | None) -> ArrayTree:
+  """Repeats each array along a new first axis, unless that is None."""
   if batch_size is None:
-    return memory
-  return jnp.broadcast_to(memory, (batch_size, *memory.shape))
+    return state
+  return jax.tree.map(
+    lambda s: jnp.broadcast_to(s, (batch_size, *s.shape)), state
+  )
 
 
-def memory_batch_shape(
-  name: str, memory: Array, mem_slots: int, slot_width: int
-) -> tuple[int, ...]:
-  """Returns (B,) or (); raises ValueError for other than [(B,) N, D]."""
-  if memory.ndim not in (2, 3) or memory.shape[-2:] != (mem_slots, slot_width):
-    raise ValueError(
-      f'{name}: the memory has shape {memory.shape}, expected '
-      f'[batch, {mem_slots}, {slot_width}] or, unbatched, '
-      f'[{mem_slots}, {slot_width}]; initial_state() makes one.'
-    )
-  return memory.shape[:-2]
-
-
-def join_rows(rows: Array) -> Array:
-  """Concatenates I rows: [..., I, D] to [..., 1, I * D]."""
-  width = rows.shape[-2] * rows.shape[-1]
-  return rows.reshape(*rows.shape[:-2], 1, width)
+def flatten_rows(rows: Array) -> Array:
+  """Concatenates rows: [..., I, D] to [..., I * D]."""
+  return rows.reshape(*rows.shape[:-2], rows.shape[-2] * rows.shape[-1])
 
 
 def to_float32(state: ArrayTree) -> ArrayTree:
@@ -46,6 +39,11 @@ def to_float32(state: ArrayTree) -> ArrayTree:
   return jax.tree.map(
     lambda s: s.astype(jnp.promote_types(s.dtype, jnp.float32)), state
   )
+
+
+def cast_like(arrays: ArrayTree, like: ArrayTree) -> ArrayTree:
+  """Casts each array to the dtype of its counterpart."""
+  return jax.tree.map(lambda a, s: a.astype(s.dtype), arrays, like)
 
 
 def positive_int(name: str, value: int, least: int = 1) -> int:
@@ -57,3 +55,10 @@ def positive_int(name: str, value: int, least: int = 1) -> int:
   if number < least:
     raise ValueError(f'{name} must be >= {least}. Got: {value}.')
   return number
+
+
+def one_of(name: str, value: Any, choices: tuple) -> Any:
+  """Returns `value` if it is one of the choices, and raises otherwise."""
+  if value not in choices:
+    raise ValueError(f'{name} must be one of {choices}. Got: {value!r}.')
+  return value

@@ -12,9 +12,10 @@ from rmc_jax.cores.layers import compute_dtype
 from rmc_jax.cores.layers import LayerNorm
 from rmc_jax.cores.layers import Linear
 from rmc_jax.cores.layers import MLP
+from rmc_jax.cores.memory_matrix import cast_like
+from rmc_jax.cores.memory_matrix import flatten_rows
 from rmc_jax.cores.memory_matrix import initial_memory
-from rmc_jax.cores.memory_matrix import join_rows
-from rmc_jax.cores.memory_matrix import memory_batch_shape
+from rmc_jax.cores.memory_matrix import one_of
 from rmc_jax.cores.memory_matrix import positive_int
 from rmc_jax.cores.memory_matrix import to_float32
 from rmc_jax.cores.projected_core import AttendingCore
@@ -124,7 +125,6 @@ class PaperRelationalMemory(AttendingCore):
       gate_style: 'unit', or 'memory' for one gate per row (end of section 3.3).
       attention_mlp_layers: layers of the MLP in g_psi.
       key_size: K, the size of queries and keys of one head; None means V.
-      name: name of the module.
 
     Raises:
       TypeError: a size is not an integer.
@@ -137,10 +137,7 @@ class PaperRelationalMemory(AttendingCore):
     mlp_layers = positive_int('attention_mlp_layers', attention_mlp_layers)
     key_size = head_size if key_size is None else key_size
     self._key_size = positive_int('key_size', key_size)
-    if gate_style not in GATE_STYLES:
-      raise ValueError(
-        f'gate_style must be one of {GATE_STYLES}. Got: {gate_style!r}.'
-      )
+    one_of('gate_style', gate_style, GATE_STYLES)
     self._forget_bias = forget_bias
     self._slot_width = head_size * num_heads  # D
 
@@ -175,7 +172,7 @@ class PaperRelationalMemory(AttendingCore):
     rows = self._input(inputs)  # [..., D] or [..., I, D]
     if not treat_input_as_matrix:
       rows = rows[..., None, :]  # [..., 1, D]
-    gates = self._input_gates(join_rows(rows))  # [..., 1, 3 * G]
+    gates = self._input_gates(flatten_rows(rows))[..., None, :]
     return ProjectedInputs(self._keys_values(rows), gates)
 
   @hk.transparent
@@ -185,7 +182,8 @@ class PaperRelationalMemory(AttendingCore):
     """See base class."""
     memory, hidden = to_float32(state)
     attended, weights = self._attend(memory, projected.keys_values)  # eq. 2
-    modification = self._modify(memory, attended)  # [..., N, D]
+    rows = self._attention_norm(memory + attended)
+    modification = self._mlp_norm(rows + self._mlp(rows))  # g_psi, [..., N, D]
 
     gates = self._hidden_gates(hidden)  # [..., N, 3 * G]
     gates += jnp.broadcast_to(projected.gates, gates.shape)
@@ -196,29 +194,13 @@ class PaperRelationalMemory(AttendingCore):
 
     next_memory = forget_gate * memory + input_gate * modification  # eq. 7
     next_hidden = output_gate * jnp.tanh(next_memory)  # eq. 8
-    next_state = PaperMemoryState(
-      next_memory.astype(state.memory.dtype),
-      next_hidden.astype(state.hidden.dtype),
-    )
+    next_state = cast_like(PaperMemoryState(next_memory, next_hidden), state)
     trace = StepTrace(
       weights[..., None, :, :, :],
       {'input': input_gate, 'forget': forget_gate, 'output': output_gate},
     )
-    return (self._flatten_slots(next_state.hidden), trace), next_state
-
-  @hk.transparent
-  def batch_shape(self, state: PaperMemoryState) -> tuple[int, ...]:
-    """See base class."""
-    shapes = [
-      memory_batch_shape(self.name, matrix, self._mem_slots, self._slot_width)
-      for matrix in state
-    ]
-    if shapes[0] != shapes[1]:
-      raise ValueError(
-        f'{self.name}: memory and hidden have batch axes {shapes[0]} and '
-        f'{shapes[1]}, expected equal ones; initial_state() makes a state.'
-      )
-    return shapes[0]
+    output = self.cast_output(flatten_rows(next_state.hidden))
+    return (output, trace), next_state
 
   @hk.transparent
   def _attend(self, memory: Array, input_keys_values: Array):
@@ -227,11 +209,10 @@ class PaperRelationalMemory(AttendingCore):
       self._queries(memory), self._num_heads, [self._key_size]
     )
     # Of the memory and of the inputs, [..., N or I, H, K or V].
+    sizes = [self._key_size, self._value_size]
+    groups = self._keys_values(memory), input_keys_values
     keys, values = zip(
-      *(
-        split_heads(rows, self._num_heads, [self._key_size, self._value_size])
-        for rows in (self._keys_values(memory), input_keys_values)
-      ),
+      *(split_heads(rows, self._num_heads, sizes) for rows in groups),
       strict=True,
     )
     return dot_product_attention(
@@ -240,9 +221,3 @@ class PaperRelationalMemory(AttendingCore):
       values,
       compute_dtype=compute_dtype(self._policy),
     )  # [..., N, D], [..., H, N, N + I]
-
-  @hk.transparent
-  def _modify(self, memory: Array, attended: Array) -> Array:
-    """Computes g_psi of equation (7) for each row."""
-    rows = self._attention_norm(memory + attended)
-    return self._mlp_norm(rows + self._mlp(rows))

@@ -5,6 +5,7 @@ import math
 from typing import NamedTuple
 
 import haiku as hk
+import jax
 import jax.numpy as jnp
 
 from rmc_jax.cores.layers import active_policy
@@ -47,15 +48,12 @@ class ProjectedCore(hk.RNNCore):
   def __call__(
     self, inputs: Array, state: ArrayTree
   ) -> tuple[Array, ArrayTree]:
-    """Runs one step.
+    """Runs one step: `(output, next_state)`, the output [B, ...].
 
     Args:
       inputs: [B, ...], flattened to features for each example; without the B
         axis if the state has none.
       state: the core's state before the step.
-
-    Returns:
-      The output, [B, ...], and the next state.
 
     Raises:
       TypeError: the inputs are not floating-point numbers.
@@ -81,9 +79,27 @@ class ProjectedCore(hk.RNNCore):
   ) -> tuple[Array, ArrayTree]:
     """Computes the recurrent part of a step: `(output, next_state)`."""
 
-  @abc.abstractmethod
+  @hk.transparent
   def batch_shape(self, state: ArrayTree) -> tuple[int, ...]:
-    """Returns the batch axes of a state, (B,) or (), after checking it."""
+    """Returns the batch axes of a state, (B,) or ().
+
+    Raises:
+      ValueError: the shapes are not those of `initial_state`.
+    """
+    # `initial_state` may create parameters; abstractly evaluated, it does not.
+    unbatched = hk.eval_shape(lambda: self.initial_state(None))
+    rank = jax.tree.leaves(unbatched)[0].ndim
+    shapes = jax.tree.map(jnp.shape, state)
+    first = (*map(jnp.shape, jax.tree.leaves(state)), ())[0]
+    batch_shape = first[: len(first) - rank][:1]
+    expected = jax.tree.map(lambda s: (*batch_shape, *s.shape), unbatched)
+    same_structure = jax.tree.structure(state) == jax.tree.structure(unbatched)
+    if not same_structure or shapes != expected:
+      raise ValueError(
+        f'{self.name}: the state has shapes {shapes}, expected {expected} '
+        'or another batch axis; initial_state() makes a valid state.'
+      )
+    return batch_shape
 
   @hk.transparent
   def upcast_state(self, state: ArrayTree) -> ArrayTree:
@@ -96,10 +112,9 @@ class ProjectedCore(hk.RNNCore):
 
   @hk.transparent
   def cast_output(self, output: Array) -> Array:
-    """Casts an output to the dtype of the active policy.
+    """Casts an output to the output dtype of the core's own policy.
 
-    This is the output dtype of the core's own policy, or else the compute dtype
-    of the surrounding module's policy.
+    Without one, to the compute dtype of the surrounding module's policy.
     """
     if self._policy:
       return self._policy.cast_to_output(output)
@@ -118,10 +133,7 @@ class ProjectedCore(hk.RNNCore):
     Args:
       inputs: [*leading_shape, ...], or [*leading_shape, I, ...] for a matrix.
       leading_shape: (B,), (T, B), ...
-      treat_input_as_matrix: whether the inputs have an axis of I rows.
-
-    Returns:
-      [*leading_shape, features] or [*leading_shape, I, features].
+      treat_input_as_matrix: whether to keep the axis of I rows.
 
     Raises:
       TypeError: the inputs are not floating-point numbers.
@@ -164,21 +176,13 @@ class AttendingCore(ProjectedCore):
     state: ArrayTree,
     treat_input_as_matrix: bool = False,
   ) -> tuple[Array, ArrayTree]:
-    """Runs one step.
+    """Runs one step; see base class. The output is [B, N * D].
 
     Args:
       inputs: [B, ...], flattened to one row of features for each example; or,
         with `treat_input_as_matrix`, [B, I, ...] flattened to I rows each.
-        Without the B axis if the state has none.
       state: the core's state before the step.
       treat_input_as_matrix: whether to attend to I input rows instead of one.
-
-    Returns:
-      The output, [B, N * D], and the next state.
-
-    Raises:
-      TypeError: the inputs are not floating-point numbers.
-      ValueError: the shapes of inputs and state do not match.
     """
     batch_shape = self.batch_shape(state)
     inputs = self.flatten_inputs(inputs, batch_shape, treat_input_as_matrix)
@@ -202,13 +206,7 @@ class AttendingCore(ProjectedCore):
   def trace_step(
     self, projected: ArrayTree, state: ArrayTree
   ) -> tuple[tuple[Array, StepTrace], ArrayTree]:
-    """Runs `step` and returns its trace too: `((output, trace), next_state)`.
+    """Returns a step with its trace: `((output, trace), next_state)`.
 
     `step` calls this method; under `jax.jit`, an unused trace costs nothing.
     """
-
-  @hk.transparent
-  def _flatten_slots(self, slots: Array) -> Array:
-    """Flattens [..., N, D] to an output [..., N * D]."""
-    width = math.prod(slots.shape[-2:])
-    return self.cast_output(slots.reshape(*slots.shape[:-2], width))

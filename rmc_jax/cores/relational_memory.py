@@ -14,9 +14,9 @@ from rmc_jax.cores.layers import compute_dtype
 from rmc_jax.cores.layers import LayerNorm
 from rmc_jax.cores.layers import Linear
 from rmc_jax.cores.layers import MLP
+from rmc_jax.cores.memory_matrix import flatten_rows
 from rmc_jax.cores.memory_matrix import initial_memory
-from rmc_jax.cores.memory_matrix import join_rows
-from rmc_jax.cores.memory_matrix import memory_batch_shape
+from rmc_jax.cores.memory_matrix import one_of
 from rmc_jax.cores.memory_matrix import positive_int
 from rmc_jax.cores.memory_matrix import to_float32
 from rmc_jax.cores.projected_core import AttendingCore
@@ -128,7 +128,6 @@ class RelationalMemory(AttendingCore):
       key_size: K, the size of queries and keys of one head; None means V.
       query_scale: 'key' scales queries by K^-1/2; 'qkv' by (2K + V)^-1/2, as
         dm-sonnet up to 1.26, which the paper's own runs used.
-      name: name of the module.
 
     Raises:
       TypeError: a size is not an integer.
@@ -142,51 +141,30 @@ class RelationalMemory(AttendingCore):
     mlp_layers = positive_int('attention_mlp_layers', attention_mlp_layers)
     key_size = head_size if key_size is None else key_size
     key_size = positive_int('key_size', key_size)
-    if gate_style not in GATE_STYLES:
-      raise ValueError(
-        f'gate_style must be one of {GATE_STYLES}. Got: {gate_style!r}.'
-      )
-    if query_scale not in QUERY_SCALES:
-      raise ValueError(
-        f'query_scale must be one of {QUERY_SCALES}. Got: {query_scale!r}.'
-      )
+    one_of('gate_style', gate_style, GATE_STYLES)
+    one_of('query_scale', query_scale, QUERY_SCALES)
     self._forget_bias = forget_bias
     self._input_bias = input_bias
     self._slot_width = head_size * num_heads  # D
 
     self._input = Linear(self._slot_width, policy=self._policy, name='input')
+    heads = num_heads, key_size, head_size, query_scale
     self._blocks = [
-      _AttentionBlock(
-        num_heads,
-        key_size,
-        head_size,
-        query_scale,
-        self._policy,
-        name=f'attention_{i}',
-      )
+      _AttentionBlock(*heads, self._policy, name=f'attention_{i}')
       for i in range(num_blocks)
     ]
     self._mlp = MLP(self._slot_width, mlp_layers, self._policy, name='mlp')
     self._gated = gate_style is not None
     if self._gated:
       gate_width = self._slot_width if gate_style == 'unit' else 1  # G
-      self._input_gates = Linear(
-        2 * gate_width, policy=self._policy, name='input_gates'
-      )
-      self._memory_gates = Linear(
-        2 * gate_width, policy=self._policy, name='memory_gates'
+      self._input_gates, self._memory_gates = (
+        Linear(2 * gate_width, policy=self._policy, name=name)
+        for name in ('input_gates', 'memory_gates')
       )
 
   @hk.transparent
   def initial_state(self, batch_size: int | None) -> Array:
-    """Returns the identity, padded with zeros or cut to [N, D].
-
-    Args:
-      batch_size: B, or None for a state without a batch axis.
-
-    Returns:
-      [B, N, D], or [N, D].
-    """
+    """Returns the identity, padded or cut to [B, N, D], or [N, D] for None."""
     return initial_memory(self._mem_slots, self._slot_width, batch_size)
 
   @hk.transparent
@@ -198,9 +176,9 @@ class RelationalMemory(AttendingCore):
     if not treat_input_as_matrix:
       rows = rows[..., None, :]  # [..., 1, D]
     qkv = self._blocks[0].project(rows)  # [..., I, F]
-    if not self._gated:
-      return ProjectedInputs(rows, qkv, None)
-    gates = self._input_gates(join_rows(rows))  # [..., 1, 2 * G]
+    gates = None
+    if self._gated:
+      gates = self._input_gates(flatten_rows(rows))[..., None, :]
     return ProjectedInputs(rows, qkv, gates)
 
   @hk.transparent
@@ -217,25 +195,17 @@ class RelationalMemory(AttendingCore):
         qkv = [block.project(memory), projected.qkv]  # [..., N, F], [..., I, F]
       else:
         qkv = [block.project(rows)]  # [..., N + I, F]
-      # The last block drops the input rows, so only the slots have queries.
-      last = block is self._blocks[-1]
-      num_queries = num_slots if last else rows.shape[-2]
-      rows, weights = block(
-        rows[..., :num_queries, :], qkv, self._mlp
-      )  # [..., N or N + I, D]
+      if block is self._blocks[-1]:
+        # It drops the input rows, so only the slots have queries.
+        rows = rows[..., :num_slots, :]
+      rows, weights = block(rows, qkv, self._mlp)  # [..., N or N + I, D]
       attention.append(weights[..., :num_slots, :])  # [..., H, N, N + I]
 
     next_memory, gates = self._gate(memory, rows, projected.gates)
     next_memory = next_memory.astype(state.dtype)  # [..., N, D]
     trace = StepTrace(jnp.stack(attention, axis=-4), gates)
-    return (self._flatten_slots(next_memory), trace), next_memory
-
-  @hk.transparent
-  def batch_shape(self, state: Array) -> tuple[int, ...]:
-    """See base class."""
-    return memory_batch_shape(
-      self.name, state, self._mem_slots, self._slot_width
-    )
+    output = self.cast_output(flatten_rows(next_memory))
+    return (output, trace), next_memory
 
   @hk.transparent
   def _gate(
@@ -285,16 +255,7 @@ class _AttentionBlock(hk.Module):
   def __call__(
     self, rows: Array, qkv: Sequence[Array], mlp: MLP
   ) -> tuple[Array, Array]:
-    """Updates the first M' of M rows.
-
-    Args:
-      rows: [..., M', D] the rows with queries.
-      qkv: groups of [..., M_i, F], queries, keys and values of all M rows.
-      mlp: the MLP that all blocks share.
-
-    Returns:
-      The updated rows, [..., M', D], and their weights, [..., H, M', M].
-    """
+    """Updates the first M' of M rows, given groups of their Q, K and V."""
     queries, keys, values = zip(
       *(split_heads(group, self._num_heads, self._sizes) for group in qkv),
       strict=True,
@@ -303,8 +264,8 @@ class _AttentionBlock(hk.Module):
     attended, weights = dot_product_attention(
       query, keys, values, compute_dtype=compute_dtype(self._policy)
     )
-    rows = self._attention_norm(rows + attended)
-    return self._mlp_norm(rows + mlp(rows)), weights
+    rows = self._attention_norm(rows + attended)  # [..., M', D]
+    return self._mlp_norm(rows + mlp(rows)), weights  # [..., H, M', M]
 
 
 def _first_rows(groups: Sequence[Array], num_rows: int) -> Array:

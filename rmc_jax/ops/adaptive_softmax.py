@@ -49,9 +49,6 @@ def adaptive_softmax_shapes(
     width: D.
     shrink: tail i has width D / shrink^i, rounded down.
 
-  Returns:
-    Shapes in place of arrays.
-
   Raises:
     ValueError: `cutoffs` is empty or not increasing within 1..V-1, or a tail
       would have width 0.

@@ -70,15 +70,12 @@ def dot_product_attention(
 def split_heads(
   rows: Array, num_heads: int, sizes: Sequence[int]
 ) -> list[Array]:
-  """Splits each row into heads, and each head into parts.
+  """Splits each row into heads, and each head into parts [..., M, H, size].
 
   Args:
     rows: [..., M, H * sum(sizes)]; the columns of a head are adjacent.
     num_heads: H.
     sizes: e.g. (K, K, V) for queries, keys and values.
-
-  Returns:
-    One [..., M, H, size] array for each size.
   """
   if rows.shape[-1] != num_heads * sum(sizes):
     raise ValueError(

@@ -79,9 +79,8 @@ def summed_cross_entropy(
 ) -> tuple[Array, Array]:
   """Returns -sum w log p and sum w, over all axes.
 
-  Args:
-    log_probs: [...]; any value, even nan, where the weight is 0.
-    weights: [...]; None weights each position by 1.
+  Where the weight is 0, any log probability will do, even nan. None weights
+  each position by 1.
   """
   if weights is None:
     return -log_probs.sum(), jnp.asarray(log_probs.size, log_probs.dtype)
@@ -130,7 +129,7 @@ def _forward(block_size, hidden, embeddings, labels):
   (peak, total, own), _ = jax.lax.scan(
     add_block,
     (jnp.full_like(zeros, -jnp.inf), zeros, zeros),
-    jnp.arange(_num_blocks(embeddings, block_size)),
+    _blocks(embeddings, block_size),
   )
   # The difference of the two large numbers is exact, so it comes first.
   log_probs = (own - peak) - jnp.log(total)
@@ -160,11 +159,8 @@ def _backward(block_size, residuals, g):
   # runs backwards for the latter to overwrite them.
   (d_hidden, d_embeddings), _ = jax.lax.scan(
     add_block,
-    (
-      jnp.zeros(hidden.shape, _sum_dtype(dtype)),
-      jnp.zeros_like(embeddings),
-    ),
-    jnp.arange(_num_blocks(embeddings, block_size)),
+    (jnp.zeros(x.shape, _sum_dtype(dtype)), jnp.zeros_like(embeddings)),
+    _blocks(embeddings, block_size),
     reverse=True,
   )
   return d_hidden.astype(hidden.dtype), d_embeddings, None
@@ -174,8 +170,8 @@ _differentiable_log_probs = jax.custom_vjp(_row_log_probs, nondiff_argnums=(0,))
 _differentiable_log_probs.defvjp(_forward, _backward)
 
 
-def _num_blocks(embeddings: Array, block_size: int) -> int:
-  return -(-len(embeddings) // block_size)
+def _blocks(embeddings: Array, block_size: int) -> Array:
+  return jnp.arange(-(-len(embeddings) // block_size))
 
 
 def _block(
@@ -185,29 +181,16 @@ def _block(
   embeddings: Array,
   labels: Array,
 ) -> tuple[Array, Array, Array, Array]:
-  """Computes the logits of one block of words.
-
-  Every block has C words. The last one overlaps the one before it; the words in
-  both have logits of -inf and no label in the last.
-
-  Args:
-    index: [] the number of the block.
-    block_size: C.
-    x: [R, D] in the dtype of factors.
-    embeddings: [V, D].
-    labels: [R].
-
-  Returns:
-    The first word [], the embeddings [C, D], the logits [R, C], and whether a
-    logit is that of the row's label [R, C].
-  """
+  """Returns a block's first word, its embeddings, logits and label mask."""
+  # Every block has C words. The last one overlaps the one before it; the words
+  # in both have logits of -inf and no label in the last.
   first = index * block_size
   start = jnp.minimum(first, len(embeddings) - block_size)
   words = jax.lax.dynamic_slice_in_dim(embeddings, start, block_size)
-  logits = product('rd,cd->rc', x, words, x.dtype)
+  logits = product('rd,cd->rc', x, words, x.dtype)  # [R, C]
   ids = start + jnp.arange(block_size)
   is_new = (ids >= first)[None, :]
-  is_label = (labels[:, None] == ids[None, :]) & is_new
+  is_label = (labels[:, None] == ids[None, :]) & is_new  # [R, C]
   return start, words, jnp.where(is_new, logits, -jnp.inf), is_label
 
 

@@ -7,6 +7,16 @@ Shapes use the letters of `rmc_jax.types` and, for a memory of N slots,
   J  write heads (H in Graves et al.; here H are attention heads)
   X  heads of either kind
 
+Unless a function says otherwise, its arguments and results are
+
+  memory      [..., N, W]
+  usage       [..., N]
+  precedence  [..., J, N]
+  link        [..., J, N, N]; [n, m] is the degree to which n was written right
+              after m
+  weights     [..., X, N], of the write heads [..., J, N]
+  gates       [..., X] in [0, 1]
+
 Source: Graves et al. 2016, "Hybrid computing using a neural network with
 dynamic external memory", methods, with the additions of the released code:
 several write heads, constants that prevent division by zero, and a stopped
@@ -42,13 +52,7 @@ def content_weights(keys: Array, strengths: Array, memory: Array) -> Array:
   The strength is softplus, at least 0, as in the released code; in Graves et
   al. it is 1 + softplus.
 
-  Args:
-    keys: [..., X, W].
-    strengths: [..., X], before the softplus.
-    memory: [..., N, W].
-
-  Returns:
-    [..., X, N].
+  Keys are [..., X, W], strengths [..., X], before the softplus.
   """
   chex.assert_equal_shape([keys[..., 0], strengths])
   products = _einsum('...xw,...nw->...xn', keys, memory)
@@ -62,18 +66,10 @@ def usage_after_writes(usage: Array, write_weights: Array) -> Array:
 
   .. math:: u_n + (1 - u_n) (1 - \prod_j (1 - w_{jn}))
 
-  The write weights receive no gradient, as in the released code.
-
-  Args:
-    usage: [..., N].
-    write_weights: [..., J, N] of the previous step.
-
-  Returns:
-    [..., N].
+  The write weights are those of the previous step, and receive no gradient, as
+  in the released code.
   """
-  untouched = jnp.prod(
-    1 - jax.lax.stop_gradient(write_weights), axis=-2
-  )  # [..., N]
+  untouched = jnp.prod(1 - jax.lax.stop_gradient(write_weights), axis=-2)
   return usage + (1 - usage) * (1 - untouched)
 
 
@@ -84,13 +80,8 @@ def usage_after_reads(
 
   .. math:: u_n \prod_r (1 - f_r w_{rn})
 
-  Args:
-    usage: [..., N].
-    free_gates: [..., R] in [0, 1]; 1 frees the slots that the head read.
-    read_weights: [..., R, N] of the previous step.
-
-  Returns:
-    [..., N].
+  The read weights are those of the previous step. A gate of 1 frees the slots
+  that its head read.
   """
   return usage * jnp.prod(1 - free_gates[..., None] * read_weights, axis=-2)
 
@@ -110,11 +101,7 @@ def allocation(usage: Array) -> Array:
   all pairs and summing logarithms by a small matrix product gives the same
   numbers; sorting, gathering and scattering took eight times as long on a CPU.
 
-  Args:
-    usage: [..., N].
-
-  Returns:
-    [..., N], which sum to 1 - the product of all v.
+  The result sums to 1 - the product of all v.
   """
   used = _EPSILON + (1 - _EPSILON) * usage
   this, other = usage[..., :, None], usage[..., None, :]
@@ -129,15 +116,8 @@ def allocation(usage: Array) -> Array:
 def write_allocations(usage: Array, gates: Array) -> Array:
   r"""Allocates free slots to each write head in turn.
 
-  After head j the usage becomes :math:`u \leftarrow u + (1 - u) g_j a_j`.
-
-  Args:
-    usage: [..., N].
-    gates: [..., J] in [0, 1], the degree to which each head writes to its
-      allocation.
-
-  Returns:
-    [..., J, N].
+  After head j, which writes to its allocation to the degree :math:`g_j`, the
+  usage becomes :math:`u \leftarrow u + (1 - u) g_j a_j`.
   """
   allocations = []
   for j in range(gates.shape[-1]):
@@ -157,14 +137,8 @@ def write_weights(
 
   .. math:: g^w_j (g^a_j a_j + (1 - g^a_j) c_j)
 
-  Args:
-    write_gates: [..., J] in [0, 1].
-    allocation_gates: [..., J] in [0, 1].
-    allocations: [..., J, N].
-    content: [..., J, N] from `content_weights`.
-
-  Returns:
-    [..., J, N].
+  The allocations :math:`a` are from `write_allocations`, the content :math:`c`
+  is from `content_weights`.
   """
   gates = allocation_gates[..., None]
   return write_gates[..., None] * (gates * allocations + (1 - gates) * content)
@@ -177,14 +151,7 @@ def erase_and_add(
 
   .. math:: m_n \circ \prod_j (1 - w_{jn} e_j) + \sum_j w_{jn} v_j
 
-  Args:
-    memory: [..., N, W].
-    weights: [..., J, N].
-    erase: [..., J, W] in [0, 1].
-    words: [..., J, W] to write.
-
-  Returns:
-    [..., N, W].
+  The erase vectors e, in [0, 1], and the words v are [..., J, W].
   """
   kept = jnp.prod(1 - _outer(weights, erase), axis=-3)  # [..., N, W]
   return memory * kept + _einsum('...jn,...jw->...nw', weights, words)
@@ -198,14 +165,8 @@ def next_link(link: Array, precedence: Array, weights: Array) -> Array:
      L'_{jnm} = (1 - w_{jn} - w_{jm}) L_{jnm} + w_{jn} p_{jm}, \qquad
      L'_{jnn} = 0
 
-  Args:
-    link: [..., J, N, N]; [n, m] is the degree to which n was written right
-      after m.
-    precedence: [..., J, N] before this step.
-    weights: [..., J, N] of this step's write.
-
-  Returns:
-    [..., J, N, N], whose rows and columns sum to at most 1.
+  The precedence is that before this step, the weights are of this step's write.
+  Rows and columns of the result sum to at most 1.
   """
   to, source = weights[..., :, None], weights[..., None, :]
   link = (1 - to - source) * link + _outer(weights, precedence)
@@ -218,12 +179,7 @@ def next_precedence(precedence: Array, weights: Array) -> Array:
 
   .. math:: (1 - \sum_n w_{jn}) p_j + w_j
 
-  Args:
-    precedence: [..., J, N].
-    weights: [..., J, N] of this step's write.
-
-  Returns:
-    [..., J, N].
+  The weights are of this step's write.
   """
   return (1 - weights.sum(axis=-1, keepdims=True)) * precedence + weights
 
@@ -231,14 +187,11 @@ def next_precedence(precedence: Array, weights: Array) -> Array:
 def follow_links(link: Array, weights: Array) -> tuple[Array, Array]:
   r"""Weights the slots written just before and after those last read.
 
-  Backward :math:`L_j^T w_r` and forward :math:`L_j w_r`.
-
-  Args:
-    link: [..., J, N, N] of this step.
-    weights: [..., R, N] of the previous step's read.
+  The link is that of this step, the weights are of the previous step's read.
 
   Returns:
-    Backward and forward weights, each [..., R, J, N].
+    Backward weights :math:`L_j^T w_r` and forward weights :math:`L_j w_r`, each
+    [..., R, J, N].
   """
   return (
     _einsum('...jmn,...rm->...rjn', link, weights),
@@ -258,29 +211,16 @@ def read_weights(
   Args:
     modes: [..., R, 2 * J + 1], which sum to 1: backward along the links of each
       write head, forward along them, and by content.
-    backward: [..., R, J, N].
-    forward: [..., R, J, N].
+    backward: [..., R, J, N] from `follow_links`.
+    forward: [..., R, J, N] from `follow_links`.
     content: [..., R, N] from `content_weights`.
-
-  Returns:
-    [..., R, N].
   """
   ways = jnp.concatenate([backward, forward, content[..., None, :]], axis=-2)
   return _einsum('...ri,...rin->...rn', modes, ways)
 
 
 def read_words(weights: Array, memory: Array) -> Array:
-  r"""Reads a word with each head.
-
-  .. math:: \sum_n w_{rn} m_n
-
-  Args:
-    weights: [..., R, N].
-    memory: [..., N, W].
-
-  Returns:
-    [..., R, W].
-  """
+  r"""Reads a word with each head, :math:`\sum_n w_{rn} m_n`, [..., R, W]."""
   return _einsum('...rn,...nw->...rw', weights, memory)
 
 

@@ -31,9 +31,6 @@ def layer_norm(x: Array, scale: Array, offset: Array) -> Array:
     x: [..., M, X], in float32 or wider.
     scale: [X].
     offset: [X].
-
-  Returns:
-    [..., M, X].
   """
   normed, _ = _normalize(x)
   return normed * _rows(scale, x) + _rows(offset, x)

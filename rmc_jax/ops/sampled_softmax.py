@@ -86,11 +86,9 @@ def sampled_softmax_cross_entropy(
   own += offset(words)  # [...]
   others = product('...d,sd->...s', hidden, embeddings[sample.ids], dtype)
   others += jnp.broadcast_to(offset(sample.ids), others.shape)
-  is_own = jnp.expand_dims(words, -1) == jnp.broadcast_to(
-    sample.ids, others.shape
-  )
+  is_own = words[..., None] == jnp.broadcast_to(sample.ids, others.shape)
   others = jnp.where(is_own, -jnp.inf, others)  # [..., S]
-  logits = jnp.concatenate([jnp.expand_dims(own, -1), others], axis=-1)
+  logits = jnp.concatenate([own[..., None], others], axis=-1)
   log_probs = jax.nn.log_softmax(logits)[..., 0]
   return summed_cross_entropy(
     nan_unless_words(log_probs, labels, vocab_size), weights
@@ -115,10 +113,7 @@ def sample_words(key: Array, num_sampled: int, vocab_size: int) -> Sample:
   Args:
     key: consumed; use a new one for each update.
     num_sampled: S.
-    vocab_size: V.
-
-  Returns:
-    The sample. The cost is that of V exponential draws and a top S + 1.
+    vocab_size: V. The cost is that of V exponential draws and a top S + 1.
 
   Raises:
     ValueError: `num_sampled` is not in 1..V.
@@ -140,13 +135,7 @@ def expected_count(ids: Array, threshold: Array, vocab_size: int) -> Array:
 
   .. math:: q_v = 1 - e^{-P(v) \tau}
 
-  Args:
-    ids: [...] words.
-    threshold: [], the field of `Sample`.
-    vocab_size: V.
-
-  Returns:
-    [...] in 0..1.
+  The threshold :math:`\tau` is that of the `Sample`.
   """
   return -jnp.expm1(-log_uniform_prob(ids, vocab_size) * threshold)
 
@@ -156,11 +145,6 @@ def log_uniform_prob(ids: Array, vocab_size: int) -> Array:
 
   .. math:: P(v) = \frac{\log(v + 2) - \log(v + 1)}{\log(V + 1)}
 
-  Args:
-    ids: [...] in 0..V-1, in the order of the words' frequency.
-    vocab_size: V.
-
-  Returns:
-    [...], which sum to 1 over all words.
+  Words 0..V-1 are in the order of their frequency, and P sums to 1 over them.
   """
   return jnp.log1p(1.0 / (ids + 1)) / jnp.log(vocab_size + 1.0)

@@ -11,6 +11,7 @@ import collections
 from collections.abc import Callable
 from collections.abc import Iterable
 import functools
+import io
 import itertools
 import sys
 
@@ -22,7 +23,6 @@ from rmc_jax.parity import live
 from rmc_jax.parity import reference
 from rmc_jax.parity import report
 from rmc_jax.parity.compare import Comparison
-from rmc_jax.parity.reference import Reference
 
 PrintFn = Callable[[str], None]
 
@@ -30,7 +30,8 @@ PrintFn = Callable[[str], None]
 def main() -> int:
   """Runs the suite and prints the comparisons; returns the exit code."""
   options = _parse()
-  print_fn = _discard if options.json else functools.partial(print, flush=True)
+  file = io.StringIO() if options.json else sys.stdout
+  print_fn = functools.partial(print, file=file, flush=True)
   if options.goldens:
     comparisons = _print_table(goldens.check(), print_fn)
     references = goldens.references()
@@ -42,7 +43,9 @@ def main() -> int:
       sys.stderr.write(f'{error}\n')
       return 1
     comparisons = _run_live(options, current, old, print_fn)
-    references = [current.about] + ([old.about] if old.about else [])
+    references = [
+      original.about for original in (current, old) if original.about
+    ]
 
   if options.json:
     print(report.to_json(comparisons, references))
@@ -56,8 +59,8 @@ def main() -> int:
 
 def _run_live(
   options: argparse.Namespace,
-  current: Reference,
-  old: Reference,
+  current: reference.Reference,
+  old: reference.Reference,
   print_fn: PrintFn,
 ) -> list[Comparison]:
   """Runs every case; passing random ones share a row for each name."""
@@ -70,7 +73,7 @@ def _run_live(
     print_fn,
   )
   pairs = cases.random_cases(options.configurations, options.seed)
-  random = [case for pair in pairs for case in pair]
+  random = [*itertools.chain.from_iterable(pairs)]
   by_name = collections.defaultdict(list)
   for comparison in live.compare_cases(random, current, old):
     by_name[comparison.case.name].append(comparison)
@@ -92,10 +95,6 @@ def _print_table(
     printed.append(comparison)
     print_fn(report.line(comparison))
   return printed
-
-
-def _discard(line: str) -> None:
-  """Replaces `print` where the output is JSON."""
 
 
 def _parse() -> argparse.Namespace:

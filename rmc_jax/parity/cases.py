@@ -1,9 +1,8 @@
 """The cases of the parity suite: what is compared, and with which tolerance.
 
-The suite goes from the parts to the whole: linear, layer norm, attention,
-blocks, gates, one step, many steps, gradients, training, then random
-configurations over all arguments. Both sides get the same arrays. Weights and
-inputs are float32 numbers, so a float64 run has exactly the same ones.
+The suite goes from the parts to the whole, then to random configurations over
+all arguments. Both sides get the same arrays. Weights and inputs are float32
+numbers, so a float64 run has exactly the same ones.
 """
 
 from collections.abc import Callable
@@ -65,17 +64,11 @@ CHECKS: dict[str, tuple[float, tuple[str, ...]]] = {
 
 
 class Case(NamedTuple):
-  """One row of the report. Several cases may share a computation.
+  """One row of the report. Several cases may share a computation."""
 
-  Attributes:
-    name: what is compared; a key of `CHECKS`.
-    computation: what both sides compute.
-    configuration: the sizes and arguments in short.
-  """
-
-  name: str
+  name: str  # a key of `CHECKS`
   computation: Computation
-  configuration: str
+  configuration: str  # the sizes and arguments in short
 
   @property
   def tolerance(self) -> float:
@@ -94,19 +87,12 @@ class Case(NamedTuple):
 
 
 class Size(NamedTuple):
-  """Sizes that are not arguments of the core; see rmc_jax.types for letters.
+  """Sizes that are not arguments of the core; see rmc_jax.types for letters."""
 
-  Attributes:
-    batch: B.
-    steps: T.
-    features: of the input, or of each of its rows.
-    rows: I of a matrix input; None for a flat one.
-  """
-
-  batch: int
-  steps: int
-  features: int
-  rows: int | None = None
+  batch: int  # B
+  steps: int  # T
+  features: int  # of the input, or of each of its rows
+  rows: int | None = None  # I of a matrix input; None for a flat one
 
 
 # Distinct primes, so that no two axes can be mistaken for one another.
@@ -124,21 +110,18 @@ ARGUMENTS = {
 def suite(fill: Fill) -> list[Case]:
   """The cases of fixed sizes, from the smallest part to training."""
   matrix = SIZE._replace(rows=2)
-  one_block = {**ARGUMENTS, 'num_blocks': 1, 'gate_style': None}
-  unit = {**ARGUMENTS, 'gate_style': 'unit'}
-  per_slot = {
-    **ARGUMENTS,
-    'gate_style': 'memory',
-    'forget_bias': -0.5,
-    'input_bias': 0.25,
-  }
-  ungated = {**ARGUMENTS, 'gate_style': None}
-  many_slots = {**ARGUMENTS, 'mem_slots': 11, 'head_size': 3, 'num_heads': 2}
+  one_block = ARGUMENTS | {'num_blocks': 1, 'gate_style': None}
+  three_blocks = one_block | {'num_blocks': 3}
+  unit = ARGUMENTS | {'gate_style': 'unit'}
+  biases = {'forget_bias': -0.5, 'input_bias': 0.25}
+  per_slot = ARGUMENTS | {'gate_style': 'memory', **biases}
+  ungated = ARGUMENTS | {'gate_style': None}
+  many_slots = ARGUMENTS | {'mem_slots': 11, 'head_size': 3, 'num_heads': 2}
 
   cases = [linear_case(fill, 17, 13, 19), layer_norm_case(fill, 17, 145)]
   for names, arguments, size in [
     (['attention', 'blocks'], one_block, matrix),
-    (['attention', 'blocks'], {**one_block, 'num_blocks': 3}, matrix),
+    (['attention', 'blocks'], three_blocks, matrix),
     (['gates', 'one step'], unit, SIZE),
     (['gates', 'one step'], per_slot, SIZE),
     (['one step'], ungated, SIZE),
@@ -164,23 +147,10 @@ def suite(fill: Fill) -> list[Case]:
 def random_cases(count: int, seed: int) -> Iterator[list[Case]]:
   """Configurations drawn over all arguments, two cases each."""
   for index in range(count):
-    rng = np.random.default_rng([seed, index])
-    arguments, size, query_scale = _random_configuration(rng)
-    yield unroll_cases(
-      ['steps', 'gradients'],
-      rng.standard_normal,
-      arguments,
-      size,
-      query_scale=query_scale,
-      label=f'{index}: ',
-    )
+    yield _random_unroll(f'{index}: ', np.random.default_rng([seed, index]))
 
 
-def _random_configuration(
-  rng: np.random.Generator,
-) -> tuple[dict[str, Any], Size, str]:
-  """(arguments, sizes, query scale), each drawn from all its values."""
-
+def _random_unroll(label: str, rng: np.random.Generator) -> list[Case]:
   def choose(*values):
     return values[rng.integers(len(values))]
 
@@ -201,7 +171,9 @@ def _random_configuration(
     features=choose(1, 2, 5, 17),
     rows=choose(None, None, 1, 2, 5),
   )
-  return arguments, size, choose('key', 'key', 'qkv')
+  query_scale = choose('key', 'key', 'qkv')
+  names, fill = ['steps', 'gradients'], rng.standard_normal
+  return unroll_cases(names, fill, arguments, size, query_scale, label)
 
 
 def linear_case(fill: Fill, rows: int, features: int, size: int) -> Case:
@@ -211,8 +183,8 @@ def linear_case(fill: Fill, rows: int, features: int, size: int) -> Case:
     'weights/linear/w': fill([features, size]),
     'weights/linear/b': fill([size]),
   }
-  configuration = f'{features} -> {size}'
-  return _cases(['linear'], 'linear', configuration, {'size': size}, arrays)[0]
+  configuration, settings = f'{features} -> {size}', {'size': size}
+  return _cases(['linear'], 'linear', configuration, settings, arrays)[0]
 
 
 def layer_norm_case(fill: Fill, rows: int, features: int) -> Case:
@@ -237,11 +209,8 @@ def unroll_cases(
 ) -> list[Case]:
   """Cases of one unroll of T steps, or of one step if T is 1."""
   inputs, memory, outputs = _shapes(arguments, size)
-  arrays = {
-    **make_weights(arguments, size, fill),
-    'inputs': fill(inputs),
-    'state': fill(memory),
-  }
+  arrays = make_weights(arguments, size, fill)
+  arrays |= {'inputs': fill(inputs), 'state': fill(memory)}
   if 'gradients' in names:
     arrays['cotangents/outputs'] = fill(outputs)
     arrays['cotangents/state'] = fill(memory)
@@ -270,8 +239,8 @@ def train_cases(
   compared with a larger epsilon; the losses do not depend on it.
   """
   inputs, memory, outputs = _shapes(arguments, size)
-  arrays = {
-    **make_weights(arguments, size, fill),
+  arrays = make_weights(arguments, size, fill)
+  arrays |= {
     'inputs': fill([updates, *inputs]),
     'targets': fill([updates, *outputs]),
     'state': fill(memory),
@@ -283,9 +252,8 @@ def train_cases(
     'learning_rate': 1e-3,
     'epsilon': epsilon,
   }
-  configuration = (
-    f'{updates} of Adam, epsilon {epsilon:.0e}: {describe(arguments, size)}'
-  )
+  sizes = describe(arguments, size)
+  configuration = f'{updates} of Adam, epsilon {epsilon:.0e}: {sizes}'
   return _cases(names, 'train', configuration, settings, arrays)
 
 
@@ -304,8 +272,7 @@ def fresh_weights_case(arguments: dict[str, Any]) -> Case:
   inputs, memory, _ = _shapes(arguments, size)
   arrays = {'inputs': np.zeros(inputs), 'state': np.zeros(memory)}
   settings = {'arguments': arguments, 'treat_input_as_matrix': False, 'seed': 1}
-  configuration = describe(arguments, size)
-  names = ['fresh weights']
+  configuration, names = describe(arguments, size), ['fresh weights']
   return _cases(names, 'fresh_weights', configuration, settings, arrays)[0]
 
 
@@ -317,7 +284,7 @@ def error_cases() -> list[Case]:
     ('attention_mlp_layers', 0),
     ('gate_style', 'units'),
   ]:
-    settings = {'arguments': {**ARGUMENTS, argument: value}}
+    settings = {'arguments': ARGUMENTS | {argument: value}}
     configuration = f'{argument}={value!r}'
     cases += _cases(['errors'], 'refused', configuration, settings, {})
   return cases
@@ -359,11 +326,8 @@ def _shapes(
   width = arguments['head_size'] * arguments['num_heads']
   leading = [size.steps, size.batch]
   rows = [] if size.rows is None else [size.rows]
-  return (
-    [*leading, *rows, size.features],
-    [size.batch, slots, width],
-    [*leading, slots * width],
-  )
+  inputs = [*leading, *rows, size.features]
+  return inputs, [size.batch, slots, width], [*leading, slots * width]
 
 
 def make_weights(
@@ -410,15 +374,14 @@ def describe(
   arguments: dict[str, Any], size: Size, query_scale: str = 'key'
 ) -> str:
   """A configuration in one short line."""
-  a = arguments
+  a = {'num_heads': 1, 'num_blocks': 1, 'gate_style': 'unit'} | arguments
+  rows = f'{size.rows}x' if size.rows else ''
   words = [
     f'B{size.batch} T{size.steps}',
-    f'N{a["mem_slots"]} H{a.get("num_heads", 1)} V{a["head_size"]}',
+    f'N{a["mem_slots"]} H{a["num_heads"]} V{a["head_size"]}',
     f'K{a.get("key_size") or a["head_size"]}',
-    f'in {f"{size.rows}x" if size.rows else ""}{size.features}',
-    f'blocks {a.get("num_blocks", 1)}',
-    f'mlp {a.get("attention_mlp_layers", 2)}',
-    f'gates {a.get("gate_style", "unit")}',
+    f'in {rows}{size.features} blocks {a["num_blocks"]}',
+    f'mlp {a.get("attention_mlp_layers", 2)} gates {a["gate_style"]}',
   ]
   if 'forget_bias' in a:
     words.append(f'bias {a["forget_bias"]:g} {a["input_bias"]:g}')

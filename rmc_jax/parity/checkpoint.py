@@ -15,13 +15,11 @@ def read_checkpoint(
 ) -> dict[str, np.ndarray]:
   """Reads every variable of a TensorFlow 1 checkpoint, optimiser slots too.
 
-  TensorFlow reads it, in another process.
-
   Args:
     path: 'folder/model.ckpt-100', the common prefix of the .index and .data
       files; the .index file; or a folder, for its latest checkpoint.
-    python: interpreter with TensorFlow; None for the one that launch/parity.sh
-      made.
+    python: interpreter with TensorFlow, which reads the file; None for the one
+      that launch/parity.sh made.
 
   Returns:
     TensorFlow name -> array, in the dtypes of the file.
@@ -48,8 +46,7 @@ def write_checkpoint(
   """Writes variables as a TensorFlow 1 checkpoint, for `tf.train.Saver`.
 
   Args:
-    path: the common prefix of the files to write, 'folder/model.ckpt'; the
-      folder must exist.
+    path: the common prefix of the files to write, 'folder/model.ckpt'.
     variables: TensorFlow name -> array, e.g. from `to_sonnet`.
     python: as for `read_checkpoint`.
 
@@ -67,8 +64,7 @@ def write_checkpoint(
     )
   arrays = {name: np.asarray(value) for name, value in variables.items()}
   _check_dtypes(arrays)
-  settings = {'checkpoint': path}
-  write = Computation('write', 'write_checkpoint', settings, arrays)
+  write = Computation('write', 'write_checkpoint', {'checkpoint': path}, arrays)
   reference.find(python).run([write])
   return path
 
@@ -83,17 +79,13 @@ def save_params(
     np.savez(file, **flat)
 
 
-def load_params(
-  path: str | os.PathLike,
-) -> dict[str, dict[str, np.ndarray]]:
+def load_params(path: str | os.PathLike) -> dict[str, dict[str, np.ndarray]]:
   """Reads a file of `save_params`: module path -> parameter name -> array."""
   with np.load(path) as file:
     return unflatten(dict(file))
 
 
-def flatten(
-  params: Mapping[str, Mapping[str, Any]],
-) -> dict[str, np.ndarray]:
+def flatten(params: Mapping[str, Mapping[str, Any]]) -> dict[str, np.ndarray]:
   """Haiku parameters as '<module path>/<parameter>' -> array."""
   return {
     f'{module}/{parameter}': np.asarray(value)

@@ -60,20 +60,15 @@ class Comparison(NamedTuple):
 def compare(
   case: Case, ours: Sequence[Results], theirs: Sequence[Results]
 ) -> Comparison:
-  """Compares the results that a case is about.
-
-  Args:
-    case: the case.
-    ours: our results in float32 and in float64.
-    theirs: the original's, likewise.
+  """Compares the results that a case is about, each in float32 and in float64.
 
   Raises:
     ValueError: a result is missing, unknown or of another shape on one side.
   """
   (ours32, ours64), (theirs32, truth) = ours, theirs
-  names = [name for name in truth if name.startswith(case.keys)]
   for results in ours32, ours64, theirs32:
-    _check_same_arrays(case, names, results, truth)
+    _check_same_arrays(case, results, truth)
+  names = [name for name in truth if name.startswith(case.keys)]
   scale = max(np.max(np.abs(truth[name])) for name in names)
 
   def differences(left: Results, right: Results) -> np.ndarray:
@@ -97,18 +92,18 @@ def compare(
   )
 
 
-def _check_same_arrays(
-  case: Case, names: list[str], left: Results, right: Results
-) -> None:
+def _check_same_arrays(case: Case, results: Results, truth: Results) -> None:
+  found, expected = (
+    {k: x.shape for k, x in arrays.items() if k.startswith(case.keys)}
+    for arrays in (results, truth)
+  )
   where = f'{case.name}, {case.configuration}'
-  found = [name for name in left if name.startswith(case.keys)]
-  if not names or set(found) != set(names):
+  if not expected or found.keys() != expected.keys():
     raise ValueError(
-      f'{where}: results {sorted(found)}, expected {sorted(names)}.'
+      f'{where}: results {sorted(found)}, expected {sorted(expected)}.'
     )
-  for name in names:
-    if left[name].shape != right[name].shape:
+  for name, shape in found.items():
+    if shape != expected[name]:
       raise ValueError(
-        f'{where}: {name} has shape {left[name].shape}, expected '
-        f'{right[name].shape}.'
+        f'{where}: {name} has shape {shape}, expected {expected[name]}.'
       )

@@ -14,6 +14,7 @@ launch/parity.sh:
 
 import argparse
 import collections
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 import re
@@ -23,17 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmc_jax.parity.checkpoint import flatten
-from rmc_jax.parity.checkpoint import load_params
-from rmc_jax.parity.checkpoint import read_checkpoint
-from rmc_jax.parity.checkpoint import save_params
-from rmc_jax.parity.checkpoint import unflatten
-from rmc_jax.parity.checkpoint import write_checkpoint
-from rmc_jax.parity.names import haiku_paths
-from rmc_jax.parity.names import haiku_structure
-from rmc_jax.parity.names import name_table
-from rmc_jax.parity.names import sonnet_scopes
-from rmc_jax.parity.names import sonnet_structure
+from rmc_jax.parity import checkpoint
+from rmc_jax.parity import names
 
 DEFAULT_NAME = 'relational_memory'
 
@@ -42,19 +34,12 @@ _COUNTER = re.compile(r'(beta[12]_power|global_step)(_\d+)?')
 
 
 class Selection(NamedTuple):
-  """The variables of a checkpoint, sorted.
+  """The variables of a checkpoint, sorted."""
 
-  Attributes:
-    scope: the scope of the core, e.g. 'model/relational_memory'.
-    core: TensorFlow name -> array, the variables of the core.
-    optimizer: names of optimiser slots ('.../w/Adam') and step counters.
-    other: names of all other variables, such as those of the readout.
-  """
-
-  scope: str
-  core: dict[str, np.ndarray]
-  optimizer: list[str]
-  other: list[str]
+  scope: str  # of the core, e.g. 'model/relational_memory'
+  core: dict[str, np.ndarray]  # by TensorFlow name, for `from_sonnet`
+  optimizer: list[str]  # names of slots ('.../w/Adam') and step counters
+  other: list[str]  # names of all other variables, such as the readout's
 
 
 def from_sonnet(
@@ -82,16 +67,14 @@ def from_sonnet(
       or the scope is ambiguous.
   """
   given = _without_output_index(variables)
-  if scope is None:
-    scope = _only_one(sonnet_scopes(given), given, 'scope=')
-  below = _below_scope(
-    given, scope, 'select_core(variables).core leaves them out'
-  )
-  table = name_table(sonnet_structure(below))
-  _check_names(below, [sonnet for sonnet, _ in table], scope)
-  renamed = {haiku: below[sonnet] for sonnet, haiku in table}
+  scope = _scope(scope, given, names.sonnet_scopes, 'scope=')
+  advice = 'select_core(variables).core leaves them out'
+  core = _below_scope(given, scope, advice)
+  table = names.name_table(names.sonnet_structure(core))
+  _check_names(core, [sonnet for sonnet, _ in table], scope)
+  renamed = {haiku: core[sonnet] for sonnet, haiku in table}
   _check_shapes(renamed, {haiku: sonnet for sonnet, haiku in table}, scope)
-  return unflatten({f'{name}/{haiku}': x for haiku, x in renamed.items()})
+  return checkpoint.unflatten({f'{name}/{k}': x for k, x in renamed.items()})
 
 
 def to_sonnet(
@@ -102,8 +85,8 @@ def to_sonnet(
   """Converts Haiku parameters to the original's variables.
 
   Args:
-    params: Haiku module path -> parameter name -> array; the core's parameters
-      only. For a whole model, pass `hk.data_structures.filter(...)` of them.
+    params: the core's parameters only. For a whole model, pass
+      `hk.data_structures.filter(...)` of them.
     scope: the scope for the core's variables, e.g. 'model/relational_memory'.
     name: path of the core in the Haiku model; None to find it.
 
@@ -113,28 +96,20 @@ def to_sonnet(
   Raises:
     ValueError: as for `from_sonnet`.
   """
-  given = flatten(params)
-  if name is None:
-    name = _only_one(haiku_paths(given), given, 'name=')
-  below = _below_scope(given, name, 'pass the parameters of the core alone')
-  table = name_table(haiku_structure(below))
-  _check_names(below, [haiku for _, haiku in table], name)
-  _check_shapes(below, {haiku: haiku for haiku in below}, name)
+  given = checkpoint.flatten(params)
+  name = _scope(name, given, names.haiku_paths, 'name=')
+  core = _below_scope(given, name, 'pass the parameters of the core alone')
+  table = names.name_table(names.haiku_structure(core))
+  _check_names(core, [haiku for _, haiku in table], name)
+  _check_shapes(core, {haiku: haiku for haiku in core}, name)
   prefix = f'{scope}/' if scope else ''
-  return {prefix + sonnet: below[haiku] for sonnet, haiku in table}
+  return {prefix + sonnet: core[haiku] for sonnet, haiku in table}
 
 
 def select_core(
   variables: Mapping[str, Any], scope: str | None = None
 ) -> Selection:
-  """Sorts all variables of a checkpoint into a `Selection`.
-
-  Args:
-    variables: TensorFlow name -> array, e.g. from `read_checkpoint`.
-    scope: the core's scope; None to find it.
-
-  Returns:
-    The `Selection`, whose `core` is the argument of `from_sonnet`.
+  """Sorts all variables of a checkpoint; finds the core unless given its scope.
 
   Raises:
     ValueError: the variables have no core, or several.
@@ -146,8 +121,7 @@ def select_core(
     if _COUNTER.fullmatch(name.rsplit('/', 1)[-1]) or _is_slot(name, given)
   ]
   weights = {n: value for n, value in given.items() if n not in optimizer}
-  if scope is None:
-    scope = _only_one(sonnet_scopes(weights), weights, 'scope=')
+  scope = _scope(scope, weights, names.sonnet_scopes, 'scope=')
   core = {n: value for n, value in weights.items() if _is_below(n, scope)}
   other = [name for name in weights if name not in core]
   return Selection(scope, core, optimizer, other)
@@ -182,11 +156,20 @@ def _without_output_index(
   return given
 
 
-def _only_one(found: list[str], names: Iterable[str], argument: str) -> str:
+def _scope(
+  scope: str | None,
+  given: Iterable[str],
+  find: Callable[[Iterable[str]], list[str]],
+  argument: str,
+) -> str:
+  """Returns the given scope, or else the only one that has a core."""
+  if scope is not None:
+    return scope
+  found = find(given)
   if not found:
     raise ValueError(
       'No relational memory found: no scope has linears, layer norms and an '
-      f'mlp. Got the names {sorted(names)}.'
+      f'mlp. Got the names {sorted(given)}.'
     )
   if len(found) > 1:
     raise ValueError(
@@ -196,7 +179,7 @@ def _only_one(found: list[str], names: Iterable[str], argument: str) -> str:
 
 
 def _is_below(name: str, scope: str) -> bool:
-  return name.startswith(f'{scope}/') if scope else True
+  return not scope or name.startswith(f'{scope}/')
 
 
 def _below_scope(
@@ -208,15 +191,15 @@ def _below_scope(
     raise ValueError(
       f'Names must be under {scope!r}. Got: {sorted(outside)}; {advice}.'
     )
-  cut = len(scope) + 1 if scope else 0
-  return {name[cut:]: value for name, value in given.items()}
+  prefix = f'{scope}/' if scope else ''
+  return {name.removeprefix(prefix): value for name, value in given.items()}
 
 
 def _check_names(given: Iterable[str], expected: list[str], scope: str) -> None:
   missing = [f'{scope}/{name}' for name in expected if name not in given]
   unknown = [f'{scope}/{name}' for name in given if name not in expected]
   found = {'missing': missing, 'unknown': unknown}
-  problems = [f'{kind}: {names}' for kind, names in found.items() if names]
+  problems = [f'{kind}: {wrong}' for kind, wrong in found.items() if wrong]
   if problems:
     raise ValueError(
       f'The variables under {scope!r} are not those of one relational memory; '
@@ -225,36 +208,33 @@ def _check_names(given: Iterable[str], expected: list[str], scope: str) -> None:
 
 
 def _check_shapes(
-  variables: Mapping[str, np.ndarray], names: Mapping[str, str], scope: str
+  variables: Mapping[str, np.ndarray], labels: Mapping[str, str], scope: str
 ) -> None:
-  """Checks all shapes against the sizes that most of them agree on.
-
-  Args:
-    variables: Haiku name below the core -> array; complete.
-    names: Haiku name -> name for the message.
-    scope: for the message.
-  """
+  """Checks all shapes, by Haiku name, against the sizes most of them have."""
   widths = collections.defaultdict(collections.Counter)
   for haiku, value in variables.items():
     widths[_width_letter(haiku)][value.shape[-1] if value.ndim else 0] += 1
   size = {letter: w.most_common(1)[0][0] for letter, w in widths.items()}
   slot = size['D']
-  free = {'input/w': 'input features', 'input_gates/w': f'input rows * {slot}'}
+  # Matrices with any multiple of a number of rows; the others have D.
+  free = {
+    'input/w': ('input features', 1),
+    'input_gates/w': (f'input rows * {slot}', slot),
+  }
   problems = []
   for haiku, value in variables.items():
     shape, out = value.shape, size[_width_letter(haiku)]
-    if haiku.endswith('/w'):
-      expected = f'({free.get(haiku, slot)}, {out})'
-      fits = shape == (slot, out) or (
-        haiku in free
-        and shape[1:] == (out,)
-        and (haiku == 'input/w' or shape[0] % slot == 0)
-      )
-    else:
+    if not haiku.endswith('/w'):
       expected, fits = f'({out},)', shape == (out,)
+    elif haiku in free:
+      rows, multiple = free[haiku]
+      expected = f'({rows}, {out})'
+      fits = shape[1:] == (out,) and shape[0] % multiple == 0
+    else:
+      expected, fits = f'({slot}, {out})', shape == (slot, out)
     if not fits:
       problems.append(
-        f'{scope}/{names[haiku]} has shape {shape}, expected {expected}'
+        f'{scope}/{labels[haiku]} has shape {shape}, expected {expected}'
       )
   if size.get('2G', 2) not in (2, 2 * slot):
     problems.append(
@@ -288,6 +268,7 @@ def main(arguments: list[str] | None = None) -> None:
   to_haiku = commands.add_parser(
     'to-haiku', help='TensorFlow 1 checkpoint -> Haiku parameters'
   )
+  to_haiku.set_defaults(run=_to_haiku)
   to_haiku.add_argument('checkpoint', help='model.ckpt-100, or its folder')
   to_haiku.add_argument('params', help='the .npz file to write')
   to_haiku.add_argument(
@@ -299,6 +280,7 @@ def main(arguments: list[str] | None = None) -> None:
   to_tensorflow = commands.add_parser(
     'to-tensorflow', help='Haiku parameters -> TensorFlow 1 checkpoint'
   )
+  to_tensorflow.set_defaults(run=_to_tensorflow)
   to_tensorflow.add_argument('params', help='the .npz file to read')
   to_tensorflow.add_argument('checkpoint', help='e.g. model.ckpt')
   to_tensorflow.add_argument(
@@ -306,35 +288,35 @@ def main(arguments: list[str] | None = None) -> None:
     default=DEFAULT_NAME,
     help="the core's scope, as in model/relational_memory",
   )
-  to_haiku.set_defaults(run=_to_haiku)
-  to_tensorflow.set_defaults(run=_to_tensorflow)
   options = parser.parse_args(arguments)
   try:
-    options.run(options)
+    lines = options.run(options)
   except (FileNotFoundError, ValueError) as error:
     raise SystemExit(str(error)) from error
-
-
-def _to_haiku(options: argparse.Namespace) -> None:
-  variables = read_checkpoint(options.checkpoint, python=options.python)
-  selection = select_core(variables, options.scope)
-  params = from_sonnet(selection.core, selection.scope, options.name)
-  save_params(options.params, params)
-  lines = [
-    f'{len(selection.core)} variables under {selection.scope!r} -> '
-    f'{options.params}'
-  ]
-  lines += [f'left out (optimizer): {name}' for name in selection.optimizer]
-  lines += [f'left out (other): {name}' for name in selection.other]
   sys.stdout.write('\n'.join(lines) + '\n')
 
 
-def _to_tensorflow(options: argparse.Namespace) -> None:
-  variables = to_sonnet(load_params(options.params), options.scope)
-  path = write_checkpoint(options.checkpoint, variables, python=options.python)
-  sys.stdout.write(
-    f'{len(variables)} variables under {options.scope!r} -> {path}\n'
+def _to_haiku(options: argparse.Namespace) -> list[str]:
+  variables = checkpoint.read_checkpoint(
+    options.checkpoint, python=options.python
   )
+  scope, core, optimizer, other = select_core(variables, options.scope)
+  params = from_sonnet(core, scope, options.name)
+  checkpoint.save_params(options.params, params)
+  return [
+    f'{len(core)} variables under {scope!r} -> {options.params}',
+    *(f'left out (optimizer): {name}' for name in optimizer),
+    *(f'left out (other): {name}' for name in other),
+  ]
+
+
+def _to_tensorflow(options: argparse.Namespace) -> list[str]:
+  params = checkpoint.load_params(options.params)
+  variables = to_sonnet(params, options.scope)
+  path = checkpoint.write_checkpoint(
+    options.checkpoint, variables, python=options.python
+  )
+  return [f'{len(variables)} variables under {options.scope!r} -> {path}']
 
 
 if __name__ == '__main__':

@@ -29,7 +29,6 @@ from rmc_jax.parity.compare import compare
 from rmc_jax.parity.compare import Comparison
 from rmc_jax.parity.reference import Computation
 from rmc_jax.parity.reference import PRECISIONS
-from rmc_jax.parity.reference import Reference
 
 FOLDER = pathlib.Path(__file__).with_name('goldens')
 
@@ -128,7 +127,7 @@ def formula() -> cases.Fill:
 
 def load(
   name: str, computation: Computation
-) -> tuple[list[dict[str, np.ndarray]], dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
   """((float32 results, float64 results), versions of the original)."""
   path = FOLDER / f'{name}.npz'
   if not path.exists():
@@ -138,28 +137,24 @@ def load(
     )
   with np.load(path) as file:
     stored = dict(file)
-  if str(stored.pop('made_from')) != digest(computation):
+  if str(stored['made_from']) != digest(computation):
     raise ValueError(
       f'The golden {path} was made from other weights, inputs or settings than '
       'the registry has now. Undo that change, or see goldens/README.md.'
     )
-  about = json.loads(str(stored.pop('about')))
-  results = [
-    {
-      key.removesuffix(f'@{dtype}'): value
-      for key, value in stored.items()
-      if key.endswith(f'@{dtype}')
-    }
-    for dtype in PRECISIONS
-  ]
-  return results, about
+  results: dict[str, dict[str, Any]] = {dtype: {} for dtype in PRECISIONS}
+  for key, value in stored.items():
+    result, _, dtype = key.partition('@')
+    if dtype:
+      results[dtype][result] = value
+  return list(results.values()), json.loads(str(stored['about']))
 
 
 def references() -> list[dict[str, Any]]:
   """The distinct originals that made the goldens."""
   found = []
-  for name, chosen in registry().items():
-    _, about = load(name, chosen[0].computation)
+  for name, (case, *_) in registry().items():
+    _, about = load(name, case.computation)
     if about not in found:
       found.append(about)
   return found
@@ -173,24 +168,6 @@ def digest(computation: Computation) -> str:
     sha.update(f'{name} {value.dtype} {value.shape} '.encode())
     sha.update(np.ascontiguousarray(value).tobytes())
   return sha.hexdigest()
-
-
-def make(name: str, original: Reference) -> int:
-  """Runs the original and writes one golden; returns its size in bytes."""
-  computation = registry()[name][0].computation
-  (results,) = original.run_in_both_precisions([computation]).values()
-  arrays: dict[str, Any] = {
-    f'{key}@{dtype}': value
-    for dtype, result in zip(PRECISIONS, results, strict=True)
-    for key, value in result.items()
-  }
-  path = FOLDER / f'{name}.npz'
-  about = json.dumps(original.about)
-  with open(path, 'wb') as file:
-    np.savez_compressed(
-      file, made_from=digest(computation), about=about, **arrays
-    )
-  return path.stat().st_size
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -214,18 +191,36 @@ def main(arguments: list[str] | None = None) -> int:
   if unknown:
     parser.error(f'unknown goldens: {unknown}; expected any of {sorted(known)}')
   for name in options.names or known:
-    exists = (FOLDER / f'{name}.npz').exists()
+    path = FOLDER / f'{name}.npz'
+    exists = path.exists()
     if exists and not options.overwrite:
       outcome = 'exists, kept'
     elif not options.write:
       outcome = f'would be {"replaced" if exists else "made"}'
     else:
-      settings = known[name][0].computation.settings
-      old = settings.get('query_scale') == 'qkv'
-      find = reference.find_1_26 if old else reference.find
-      outcome = f'written, {make(name, find(options.python))} bytes'
+      _make(path, known[name][0].computation, options.python)
+      outcome = f'written, {path.stat().st_size} bytes'
     sys.stdout.write(f'{name}: {outcome}\n')
   return 0
+
+
+def _make(
+  path: pathlib.Path, computation: Computation, python: str | None
+) -> None:
+  """Runs the original and writes one golden."""
+  is_old = computation.settings.get('query_scale') == 'qkv'
+  find = reference.find_1_26 if is_old else reference.find
+  original = find(python)
+  (results,) = original.run_in_both_precisions([computation]).values()
+  arrays: dict[str, Any] = {
+    f'{key}@{dtype}': value
+    for dtype, result in zip(PRECISIONS, results, strict=True)
+    for key, value in result.items()
+  }
+  arrays['made_from'] = digest(computation)
+  arrays['about'] = json.dumps(original.about)
+  with open(path, 'wb') as file:
+    np.savez_compressed(file, **arrays)
 
 
 if __name__ == '__main__':

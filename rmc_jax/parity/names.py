@@ -23,13 +23,7 @@ _HAIKU_NAME = re.compile(
 
 
 class Structure(NamedTuple):
-  """The properties of a core that determine its variables.
-
-  Attributes:
-    num_blocks: attention blocks.
-    mlp_layers: layers of the MLP that the blocks share.
-    gated: whether the core has gates.
-  """
+  """The properties of a core that determine its variables."""
 
   num_blocks: int
   mlp_layers: int
@@ -54,15 +48,12 @@ def name_table(structure: Structure) -> list[tuple[str, str]]:
   if structure.gated:
     layers.append((next(linear), 'input_gates'))
     layers.append((next(linear), 'memory_gates'))
-
-  table = []
-  for sonnet, haiku in layers:
-    if haiku.endswith('_norm'):
-      leaves = [('gamma', 'scale'), ('beta', 'offset')]
-    else:
-      leaves = [('w', 'w'), ('b', 'b')]
-    table += [(f'{sonnet}/{old}', f'{haiku}/{new}') for old, new in leaves]
-  return table
+  norms, linears = {'gamma': 'scale', 'beta': 'offset'}, {'w': 'w', 'b': 'b'}
+  return [
+    (f'{sonnet}/{old}', f'{haiku}/{new}')
+    for sonnet, haiku in layers
+    for old, new in (norms if haiku.endswith('_norm') else linears).items()
+  ]
 
 
 def sonnet_structure(names: Iterable[str]) -> Structure:
@@ -86,20 +77,18 @@ def haiku_structure(names: Iterable[str]) -> Structure:
 
 def sonnet_scopes(names: Iterable[str]) -> list[str]:
   """The scopes that contain linears, layer norms and an MLP."""
-  found = _kinds(names, _SONNET_NAME)
-  return sorted(s for s in found if found[s] >= {'linear', 'layer', 'mlp'})
+  return _scopes(names, _SONNET_NAME, {'linear', 'layer', 'mlp'})
 
 
 def haiku_paths(names: Iterable[str]) -> list[str]:
   """The module paths that contain attention and an MLP."""
-  found = _kinds(names, _HAIKU_NAME)
-  return sorted(path for path in found if found[path] >= {'attention', 'mlp'})
+  return _scopes(names, _HAIKU_NAME, {'attention', 'mlp'})
 
 
-def _kinds(
-  names: Iterable[str], pattern: re.Pattern[str]
-) -> dict[str, set[str]]:
-  """Scope -> first words of the core's names found below it."""
+def _scopes(
+  names: Iterable[str], pattern: re.Pattern[str], required: set[str]
+) -> list[str]:
+  """The scopes with a core's names that start with each required word."""
   kinds = collections.defaultdict(set)
   for name in names:
     parts = name.split('/')
@@ -108,7 +97,7 @@ def _kinds(
       if pattern.fullmatch(rest):  # the longest match
         kinds['/'.join(parts[:start])].add(re.split('[_/]', rest)[0])
         break
-  return kinds
+  return sorted(scope for scope in kinds if kinds[scope] >= required)
 
 
 def _count(names: list[str], pattern: str) -> int:

@@ -1,5 +1,6 @@
 """Runs the computations of the parity suite with rmc_jax."""
 
+from collections.abc import Callable
 from typing import Any
 
 import haiku as hk
@@ -17,6 +18,8 @@ from rmc_jax.parity.convert import to_sonnet
 from rmc_jax.parity.reference import below
 from rmc_jax.parity.reference import Computation
 from rmc_jax.parity.reference import PRECISIONS
+from rmc_jax.parity.reference_runner import refusal
+from rmc_jax.parity.reference_runner import spreads
 from rmc_jax.tasks import nth_farthest
 from rmc_jax.unroll import unroll
 
@@ -66,41 +69,33 @@ def _layer_norm(settings: dict[str, Any], given: Arrays) -> Arrays:
 
 
 def _unroll(settings: dict[str, Any], given: Arrays) -> Arrays:
-  apply = _function(_step if len(given['inputs']) == 1 else _steps)
+  apply = _core_function(settings, len(given['inputs']))
   params = from_sonnet(below('weights/', given))
-  arguments = _core_arguments(settings)
-  matrix = settings['treat_input_as_matrix']
+  arguments = params, given['inputs'], given['state']
   cotangents = below('cotangents/', given)
-
-  def run(params, inputs, state):
-    results = apply(params, arguments, inputs, state, matrix)
-    loss = jnp.sum(results['outputs'] * cotangents.get('outputs', 0.0))
-    loss += jnp.sum(results['state'] * cotangents.get('state', 0.0))
-    return loss, results
-
   if not cotangents:
-    return _jit(run)(params, given['inputs'], given['state'])[1]
-  differentiate = _jit(jax.grad(run, argnums=(0, 1, 2), has_aux=True))
-  (d_params, d_inputs, d_state), results = differentiate(
-    params, given['inputs'], given['state']
-  )
+    return _jit(apply)(*arguments)
+
+  def loss_fn(*arguments):
+    results = apply(*arguments)
+    loss = jnp.sum(results['outputs'] * cotangents['outputs'])
+    return loss + jnp.sum(results['state'] * cotangents['state']), results
+
+  differentiate = _jit(jax.grad(loss_fn, argnums=(0, 1, 2), has_aux=True))
+  (d_params, d_inputs, d_state), results = differentiate(*arguments)
   for name, gradient in to_sonnet(d_params).items():
     results[f'gradients/weights/{name}'] = gradient
-  results['gradients/inputs'] = d_inputs
-  results['gradients/state'] = d_state
-  return results
+  return results | {'gradients/inputs': d_inputs, 'gradients/state': d_state}
 
 
 def _train(settings: dict[str, Any], given: Arrays) -> Arrays:
-  apply = _function(_step if given['inputs'].shape[1] == 1 else _steps)
-  arguments = _core_arguments(settings)
-  matrix = settings['treat_input_as_matrix']
+  apply = _core_function(settings, given['inputs'].shape[1])
   optimizer = tensorflow_adam(
     settings['learning_rate'], epsilon=settings['epsilon']
   )
 
   def loss_fn(params, inputs, targets):
-    results = apply(params, arguments, inputs, given['state'], matrix)
+    results = apply(params, inputs, given['state'])
     return jnp.mean(jnp.square(results['outputs'] - targets))
 
   def update(carry, batch):
@@ -120,6 +115,36 @@ def _train(settings: dict[str, Any], given: Arrays) -> Arrays:
   return {'losses': losses, **weights}
 
 
+def _core_function(
+  settings: dict[str, Any], num_steps: int
+) -> Callable[..., Arrays]:
+  """Returns (params, inputs, state) -> results: a call of the core if T is 1.
+
+  The trace is that of a separate call or unroll.
+  """
+  matrix: dict[str, Any] = {
+    'treat_input_as_matrix': settings['treat_input_as_matrix']
+  }
+
+  def run(inputs, state):
+    core = RelationalMemory(
+      **settings['arguments'], query_scale=settings['query_scale']
+    )
+    if num_steps == 1:
+      outputs, final = core(inputs[0], state, **matrix)
+      projected = core.project(inputs[0], **matrix)
+      (_, trace), _ = core.trace_step(projected, state)
+      outputs, trace = jax.tree.map(lambda x: x[None], (outputs, trace))
+    else:
+      outputs, final = unroll(core, inputs, state, **matrix)
+      (_, trace), _ = unroll(core, inputs, state, return_trace=True, **matrix)
+    results = {'outputs': outputs, 'state': final, 'attention': trace.attention}
+    gates = {f'{name}_gate': value for name, value in trace.gates.items()}
+    return results | gates
+
+  return _function(run)
+
+
 def _initial_state(settings: dict[str, Any], given: Arrays) -> Arrays:
   del given
 
@@ -135,24 +160,15 @@ def _fresh_weights(settings: dict[str, Any], given: Arrays) -> Arrays:
     core = RelationalMemory(**settings['arguments'])
     return core(given['inputs'][0], given['state'])
 
-  key = jax.random.key(settings['seed'])
-  weights = to_sonnet(hk.transform(step).init(key))
-  results = {}
-  for index, (name, weight) in enumerate(weights.items()):
-    unit = weight.shape[0] ** -0.5 if weight.ndim == 2 else 1.0
-    label = f'{index} {name} {weight.shape}'
-    results[f'{label} spread'] = weight.std() / unit
-    results[f'{label} largest'] = abs(weight).max() / unit
-  return {name: x.astype(given['state'].dtype) for name, x in results.items()}
+  weights = to_sonnet(hk.transform(step).init(jax.random.key(settings['seed'])))
+  dtype = given['state'].dtype
+  return {name: x.astype(dtype) for name, x in spreads(weights).items()}
 
 
 def _refused(settings: dict[str, Any], given: Arrays) -> Arrays:
   del given
-  try:
-    _function(lambda: RelationalMemory(**settings['arguments']) and None)({})
-  except (TypeError, ValueError) as error:
-    return {f'refused with {type(error).__name__}': np.array(1.0)}
-  return {'accepted': np.array(1.0)}
+  core = _function(lambda: RelationalMemory(**settings['arguments']) and None)
+  return refusal(lambda: core({}))
 
 
 def _nth_farthest(settings: dict[str, Any], given: Arrays) -> Arrays:
@@ -187,38 +203,6 @@ _KINDS = {
   'refused': _refused,
   'nth_farthest': _nth_farthest,
 }
-
-
-def _step(
-  arguments: dict[str, Any], inputs: Any, state: Any, matrix: bool
-) -> Arrays:
-  """One call of the core, and separately the trace of that step."""
-  core = RelationalMemory(**arguments)
-  outputs, next_state = core(inputs[0], state, treat_input_as_matrix=matrix)
-  (_, trace), _ = core.trace_step(core.project(inputs[0], matrix), state)
-  outputs, trace = jax.tree.map(lambda x: x[None], (outputs, trace))
-  return _results(outputs, next_state, trace)
-
-
-def _steps(
-  arguments: dict[str, Any], inputs: Any, state: Any, matrix: bool
-) -> Arrays:
-  """One `rmc_jax.unroll`, and separately the trace of an unroll."""
-  core = RelationalMemory(**arguments)
-  options: dict[str, Any] = {'treat_input_as_matrix': matrix}
-  outputs, final = unroll(core, inputs, state, **options)
-  (_, trace), _ = unroll(core, inputs, state, return_trace=True, **options)
-  return _results(outputs, final, trace)
-
-
-def _results(outputs: Any, state: Any, trace: Any) -> Arrays:
-  gates = {f'{name}_gate': value for name, value in trace.gates.items()}
-  results = {'outputs': outputs, 'state': state, 'attention': trace.attention}
-  return results | gates
-
-
-def _core_arguments(settings: dict[str, Any]) -> dict[str, Any]:
-  return {**settings['arguments'], 'query_scale': settings['query_scale']}
 
 
 def _jit(f: Any) -> Any:

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rmc_jax.parity.reference_runner import below
+
 RUNNER = pathlib.Path(__file__).with_name('reference_runner.py')
 CHECKOUT = pathlib.Path(__file__).parents[2]
 PRECISIONS = ('float32', 'float64')
@@ -35,10 +37,19 @@ class Computation(NamedTuple):
   settings: dict[str, Any]
   arrays: dict[str, np.ndarray]
 
+  def with_settings(self, **settings: Any) -> 'Computation':
+    """The same computation with these settings added or replaced."""
+    return self._replace(settings=self.settings | settings)
+
   def in_precision(self, dtype: str) -> 'Computation':
-    """The same computation with its arrays in `dtype`, as 'name@dtype'."""
+    """As 'name@dtype', with its arrays, and a checkpoint of its own, in it."""
     arrays = {name: value.astype(dtype) for name, value in self.arrays.items()}
-    return self._replace(name=f'{self.name}@{dtype}', arrays=arrays)
+    result = self._replace(name=f'{self.name}@{dtype}', arrays=arrays)
+    if 'checkpoint' not in self.settings:
+      return result
+    return result.with_settings(
+      checkpoint=f'{self.settings["checkpoint"]}-{dtype}'
+    )
 
 
 @dataclasses.dataclass
@@ -59,10 +70,7 @@ class Reference:
   def run(
     self, computations: Sequence[Computation]
   ) -> dict[str, dict[str, np.ndarray]]:
-    """Runs computations in order, in one process.
-
-    Args:
-      computations: with distinct names.
+    """Runs computations of distinct names in order, in one process.
 
     Returns:
       Name of a computation -> name of a result -> array.
@@ -70,12 +78,23 @@ class Reference:
     Raises:
       RuntimeError: the original failed; the message has its error output.
     """
-    names = [computation.name for computation in computations]
+    names = [c.name for c in computations]
     if len(set(names)) != len(names):
       raise ValueError(f'Computations must have distinct names. Got: {names}.')
+    request = {
+      'sonnet_path': str(self.sonnet_path) if self.sonnet_path else None,
+      'computations': [
+        {'name': c.name, 'kind': c.kind, 'settings': c.settings}
+        for c in computations
+      ],
+    }
+    given: dict[str, Any] = {
+      f'{c.name}/{key}': x for c in computations for key, x in c.arrays.items()
+    }
     with tempfile.TemporaryDirectory() as name:
       folder = pathlib.Path(name)
-      self._write_request(folder, computations)
+      (folder / 'request.json').write_text(json.dumps(request))
+      np.savez(folder / 'request.npz', **given)
       # -I isolates the runner from our packages and the user's settings.
       done = subprocess.run(
         [self.python, '-I', RUNNER, folder],
@@ -104,33 +123,6 @@ class Reference:
       for c in computations
     }
 
-  def _write_request(
-    self, folder: pathlib.Path, computations: Sequence[Computation]
-  ) -> None:
-    request = {
-      'sonnet_path': str(self.sonnet_path) if self.sonnet_path else None,
-      'computations': [
-        {'name': c.name, 'kind': c.kind, 'settings': c.settings}
-        for c in computations
-      ],
-    }
-    (folder / 'request.json').write_text(json.dumps(request))
-    arrays: dict[str, Any] = {
-      f'{c.name}/{key}': value
-      for c in computations
-      for key, value in c.arrays.items()
-    }
-    np.savez(folder / 'request.npz', **arrays)
-
-
-def below(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-  """The arrays whose names start with `prefix`, under the rest of the names."""
-  return {
-    name.removeprefix(prefix): value
-    for name, value in arrays.items()
-    if name.startswith(prefix)
-  }
-
 
 def home() -> pathlib.Path:
   """Where launch/parity.sh puts its environments: RMC_PARITY_HOME, .parity."""
@@ -138,35 +130,25 @@ def home() -> pathlib.Path:
 
 
 def find(python: str | os.PathLike | None = None) -> Reference:
-  """Finds the original of dm-sonnet 1.36.
-
-  Args:
-    python: an interpreter that has it; None for the one under `home()`.
+  """Finds dm-sonnet 1.36, by default in the interpreter under `home()`.
 
   Raises:
     FileNotFoundError: it is not installed.
   """
-  path = pathlib.Path(python) if python else home() / 'reference/bin/python'
-  if not path.exists():
-    raise FileNotFoundError(
-      f'The original is not installed: {path} does not exist. Run '
-      'launch/parity.sh first; it makes an environment with TensorFlow and '
-      'dm-sonnet.'
-    )
-  return Reference(path)
+  path = pathlib.Path(python or home() / 'reference/bin/python')
+  return Reference(_installed(path, 'The original'))
 
 
 def find_1_26(python: str | os.PathLike | None = None) -> Reference:
-  """Finds the original of dm-sonnet 1.26, which scales queries differently.
+  """As `find`, for dm-sonnet 1.26, which scales queries differently."""
+  path = _installed(home() / 'sonnet-1.26', 'dm-sonnet 1.26')
+  return dataclasses.replace(find(python), sonnet_path=path)
 
-  Raises:
-    FileNotFoundError: it is not installed.
-  """
-  path = home() / 'sonnet-1.26'
-  reference = find(python)
+
+def _installed(path: pathlib.Path, what: str) -> pathlib.Path:
   if not path.exists():
     raise FileNotFoundError(
-      f'dm-sonnet 1.26 is not installed: {path} does not exist. Run '
-      'launch/parity.sh first.'
+      f'{what} is not installed: {path} does not exist. Run launch/parity.sh '
+      'first; it makes an environment with TensorFlow and dm-sonnet.'
     )
-  return dataclasses.replace(reference, sonnet_path=path)
+  return path

@@ -1,9 +1,8 @@
 """Runs the original: the authors' Sonnet module on TensorFlow.
 
-A stand-alone program for the Python of another virtual environment. It imports
-nothing of rmc_jax and works unchanged on Python 3.7 with TensorFlow 1.15 and,
-through the shims at the end of this file, on a current Python with TensorFlow
-2:
+A stand-alone program that imports nothing of rmc_jax, for Python 3.7 with
+TensorFlow 1.15 or, through the shims at the end of this file, a current Python
+with TensorFlow 2:
 
   python -I reference_runner.py FOLDER
 
@@ -31,12 +30,6 @@ import types
 
 import numpy as np
 
-# Both must be set before TensorFlow is imported: it logs a lot, and the protos
-# of dm-sonnet are older than the C++ parser of TensorFlow 2.
-os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-if sys.version_info >= (3, 8):
-  os.environ.setdefault('PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION', 'python')
-
 
 def main(folder):
   """Runs the computations of the request in a folder."""
@@ -47,17 +40,15 @@ def main(folder):
 
   results = {}
   for computation in request['computations']:
-    name = computation['name']
-    run = KINDS[computation['kind']]
+    prefix = computation['name'] + '/'
+    run, given = KINDS[computation['kind']], below(prefix, arrays)
     try:
       with original.tf.Graph().as_default():
-        result = run(
-          original, computation['settings'], _below(name + '/', arrays)
-        )
+        result = run(original, computation['settings'], given)
     except Exception:
       sys.stderr.write(f'In computation {computation}\n')
       raise
-    results.update((name + '/' + key, value) for key, value in result.items())
+    results.update((prefix + key, value) for key, value in result.items())
 
   np.savez(os.path.join(folder, 'response.npz'), **results)
   with open(os.path.join(folder, 'response.json'), 'w') as file:
@@ -87,31 +78,26 @@ def run_unroll(original, settings, given):
   and, for gated cores, `input_gate` and `forget_gate` [T, B, N, G].
   With `cotangents/outputs` and `cotangents/state` also the gradients of
   sum(outputs * c_outputs) + sum(state * c_state) with respect to every
-  variable, the inputs and the initial state. Weights come from the arrays
-  `weights/...`, or from the checkpoint on disk that the settings name.
+  variable, the inputs and the initial state. Weights are the arrays
+  `weights/...`, or in the checkpoint that the settings name.
   """
   tf = original.tf
   core = _core(original, settings)
-  inputs = tf.placeholder(given['inputs'].dtype, given['inputs'].shape)
-  initial = tf.placeholder(given['state'].dtype, given['state'].shape)
-  outputs, state, gates = _steps(original, core, inputs, initial, settings)
-
-  fetches = {'outputs': outputs, 'state': state}
-  fetches['attention'] = _attention(original, outputs.graph, initial, settings)
-  fetches.update(gates)
-  cotangents = _below('cotangents/', given)
+  inputs, initial = (
+    tf.placeholder(given[name].dtype, given[name].shape)
+    for name in ('inputs', 'state')
+  )
+  fetches = _steps(original, core, inputs, initial, settings)
+  fetches['attention'] = _attention(original, inputs.graph, initial, settings)
+  cotangents = below('cotangents/', given)
   if cotangents:
-    loss = tf.reduce_sum(outputs * cotangents['outputs'])
-    loss += tf.reduce_sum(state * cotangents['state'])
-    sources = collections.OrderedDict(
-      ('weights/' + variable.op.name, variable)
-      for variable in core.get_variables()
+    loss = tf.add_n(
+      [tf.reduce_sum(fetches[name] * c) for name, c in cotangents.items()]
     )
-    sources['inputs'] = inputs
-    sources['state'] = initial
+    sources = {'weights/' + v.op.name: v for v in core.get_variables()}
+    sources.update(inputs=inputs, state=initial)
     gradients = tf.gradients(loss, list(sources.values()))
-    for name, gradient in zip(sources, gradients):
-      fetches['gradients/' + name] = gradient
+    fetches.update(zip(map('gradients/{}'.format, sources), gradients))
 
   with _session(original) as session:
     if 'checkpoint' in settings:
@@ -136,7 +122,7 @@ def run_train(original, settings, given):
   inputs = tf.placeholder(given['inputs'].dtype, given['inputs'].shape[1:])
   targets = tf.placeholder(given['targets'].dtype, given['targets'].shape[1:])
   initial = tf.constant(given['state'])
-  outputs, _, _ = _steps(original, core, inputs, initial, settings)
+  outputs = _steps(original, core, inputs, initial, settings)['outputs']
   loss = tf.reduce_mean(tf.square(outputs - targets))
   step = tf.train.get_or_create_global_step()
   optimizer = tf.train.AdamOptimizer(
@@ -153,11 +139,10 @@ def run_train(original, settings, given):
       losses.append(session.run([loss, update], feed)[0])
     if 'checkpoint' in settings:
       tf.train.Saver().save(session, settings['checkpoint'])
-    variables = core.get_variables()
-    names = ['weights/' + variable.op.name for variable in variables]
-    result = dict(zip(names, session.run(list(variables))))
-  result['losses'] = np.array(losses)
-  return result
+    result = session.run(
+      {'weights/' + v.op.name: v for v in core.get_variables()}
+    )
+  return dict(result, losses=np.array(losses))
 
 
 def run_initial_state(original, settings, given):
@@ -169,33 +154,41 @@ def run_initial_state(original, settings, given):
 
 
 def run_fresh_weights(original, settings, given):
-  """The spread of every new variable, in order of creation.
-
-  Spreads of weight matrices are in units of 1/sqrt(inputs).
-  """
+  """The `spreads` of all new variables."""
   tf = original.tf
   tf.set_random_seed(settings['seed'])
   core = _core(original, settings)
   inputs, state = tf.constant(given['inputs']), tf.constant(given['state'])
   _steps(original, core, inputs, state, settings)
-  results = {}
   with _session(original) as session:
     session.run(tf.global_variables_initializer())
-    variables = core.get_variables()
-    weights = session.run(list(variables))
-  for index, (variable, weight) in enumerate(zip(variables, weights)):
-    name = f'{index} {variable.op.name} {weight.shape}'
+    return spreads(session.run({v.op.name: v for v in core.get_variables()}))
+
+
+def spreads(weights):
+  """Spread and largest entry of each weight, named with its place and shape.
+
+  Those of matrices are in units of 1/sqrt(inputs).
+  """
+  results = {}
+  for index, (name, weight) in enumerate(weights.items()):
     unit = weight.shape[0] ** -0.5 if weight.ndim == 2 else 1.0
-    results[name + ' spread'] = weight.std() / unit
-    results[name + ' largest'] = abs(weight).max() / unit
+    label = f'{index} {name} {weight.shape}'
+    results[label + ' spread'] = weight.std() / unit
+    results[label + ' largest'] = abs(weight).max() / unit
   return results
 
 
 def run_refused(original, settings, given):
-  """Whether the original refuses the arguments, and with which error."""
+  """The `refusal` of the arguments."""
   del given
+  return refusal(lambda: original.RelationalMemory(**settings['arguments']))
+
+
+def refusal(construct):
+  """Whether a core refuses its arguments, and with which error."""
   try:
-    original.RelationalMemory(**settings['arguments'])
+    construct()
   except (TypeError, ValueError) as error:
     return {'refused with ' + type(error).__name__: np.array(1.0)}
   return {'accepted': np.array(1.0)}
@@ -210,15 +203,11 @@ def run_nth_farthest(original, settings, given):
   del original
   module = importlib.import_module('sonnet.examples.dataset_nth_farthest')
   dataset = module.NthFarthest(None, None, None)
+  module.np = types.SimpleNamespace(**vars(np))
+  order, n, m = (given[name].astype(int) for name in ('order', 'n', 'm'))
   sets = []
-  for vectors, order, n, m in zip(
-    given['vectors'],
-    given['order'].astype(int),
-    given['n'].astype(int),
-    given['m'].astype(int),
-  ):
-    module.np = types.SimpleNamespace(**vars(np))
-    module.np.random = _Numbers(vectors, order, n, m)
+  for numbers in zip(given['vectors'], order, n, m):
+    module.np.random = _Numbers(*numbers)
     sets.append(
       dataset._get_single_set(settings['num_objects'], settings['num_features'])
     )
@@ -303,19 +292,18 @@ def _core(original, settings):
 
 
 def _steps(original, core, inputs, state, settings):
-  """Calls the core on inputs[0], inputs[1], ... and stacks its results."""
+  """Calls the core on inputs[0], inputs[1], ...; stacks outputs and gates."""
   tf = original.tf
-  outputs, gates = [], collections.defaultdict(list)
+  stacks = collections.defaultdict(list)
   for x in tf.unstack(inputs):
     output, state = core(
       x, state, treat_input_as_matrix=settings['treat_input_as_matrix']
     )
-    outputs.append(output)
+    stacks['outputs'].append(output)
     if settings['arguments'].get('gate_style', 'unit'):
-      gates['input_gate'].append(core.input_gate)
-      gates['forget_gate'].append(core.forget_gate)
-  stacked = {name: tf.stack(values) for name, values in gates.items()}
-  return tf.stack(outputs), state, stacked
+      stacks['input_gate'].append(core.input_gate)
+      stacks['forget_gate'].append(core.forget_gate)
+  return dict({k: tf.stack(v) for k, v in stacks.items()}, state=state)
 
 
 def _attention(original, graph, state, settings):
@@ -336,17 +324,18 @@ def _attention(original, graph, state, settings):
 def _load_weights(original, session, given):
   """Sets every variable of the model from `weights/...`."""
   tf = original.tf
-  weights = _below('weights/', given)
+  weights = below('weights/', given)
   variables = {v.op.name: v for v in tf.trainable_variables()}
   if set(weights) != set(variables):
     raise ValueError(
       f'Weights must be given for {sorted(variables)}. Got: {sorted(weights)}.'
     )
   for name, variable in variables.items():
-    if variable.shape.as_list() != list(weights[name].shape):
+    shape = variable.shape.as_list()
+    if shape != list(weights[name].shape):
       raise ValueError(
-        f'{name} has shape {variable.shape.as_list()}, but its given weight '
-        f'has {weights[name].shape}.'
+        f'{name} has shape {shape}, but its given weight has '
+        f'{weights[name].shape}.'
       )
   # All at once, in place of the values that the initialisers would draw.
   session.run(
@@ -364,7 +353,8 @@ def _session(original):
   )
 
 
-def _below(prefix, arrays):
+def below(prefix, arrays):
+  """The arrays whose names start with `prefix`, under the rest of the names."""
   return {
     name[len(prefix) :]: value
     for name, value in arrays.items()
@@ -383,6 +373,11 @@ def load_original(sonnet_path):
   """
   if sonnet_path:
     sys.path.insert(0, sonnet_path)
+  # TensorFlow logs a lot, and the protos of dm-sonnet are older than the C++
+  # parser of TensorFlow 2.
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+  if sys.version_info >= (3, 8):
+    os.environ.setdefault('PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION', 'python')
   import tensorflow
 
   shimmed = int(tensorflow.__version__.split('.')[0]) >= 2
@@ -391,22 +386,21 @@ def load_original(sonnet_path):
   tf = importlib.import_module('tensorflow.compat.v1')
   tf.logging.set_verbosity(tf.logging.ERROR)
 
-  modules = 'sonnet.python.modules.'
-  basic = importlib.import_module(modules + 'basic')
-  layer_norm = importlib.import_module(modules + 'layer_norm')
-  memory = importlib.import_module(modules + 'relational_memory')
-  about = {
-    'python': '.'.join(str(part) for part in sys.version_info[:3]),
-    'tensorflow': tensorflow.__version__,
-    'sonnet': _sonnet_version(memory.__file__),
-    'shimmed': shimmed,
-  }
+  from sonnet.python.modules import basic
+  from sonnet.python.modules import layer_norm
+  from sonnet.python.modules import relational_memory
+
   return types.SimpleNamespace(
     tf=tf,
     Linear=basic.Linear,
     LayerNorm=layer_norm.LayerNorm,
-    RelationalMemory=memory.RelationalMemory,
-    about=about,
+    RelationalMemory=relational_memory.RelationalMemory,
+    about={
+      'python': '.'.join(map(str, sys.version_info[:3])),
+      'tensorflow': tensorflow.__version__,
+      'sonnet': _sonnet_version(relational_memory.__file__),
+      'shimmed': shimmed,
+    },
   )
 
 

@@ -24,8 +24,8 @@ float64              largest relative difference with both sides in float64"""
 
 def line(comparison: Comparison) -> str:
   """The row of one case."""
-  case = comparison.case
-  return _line(case.name, case.configuration, [comparison])
+  name, _, configuration = comparison.case
+  return _line(name, configuration, [comparison])
 
 
 def summary_line(comparisons: Sequence[Comparison]) -> str:
@@ -40,14 +40,15 @@ def summary_line(comparisons: Sequence[Comparison]) -> str:
 
 def verdict(comparisons: Sequence[Comparison]) -> str:
   """How many cases passed, and the names of those that did not."""
-  failed = [c for c in comparisons if not c.passed]
+  failed = [
+    f'  {c.case.name}: {c.case.configuration}: {c.where}'
+    for c in comparisons
+    if not c.passed
+  ]
   if not failed:
     return f'All {len(comparisons)} cases pass.'
-  lines = [f'{len(failed)} of {len(comparisons)} cases FAIL:']
-  lines += [
-    f'  {c.case.name}: {c.case.configuration}: {c.where}' for c in failed
-  ]
-  return '\n'.join(lines)
+  first = f'{len(failed)} of {len(comparisons)} cases FAIL:'
+  return '\n'.join([first, *failed])
 
 
 def about(versions: dict[str, Any]) -> str:

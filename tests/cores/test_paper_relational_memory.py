@@ -149,7 +149,7 @@ def test_refuses_bad_arguments(kwargs, message):
 
 def test_refuses_mismatched_states():
   net, params, inputs, state = make()
-  with pytest.raises(ValueError, match=r'\(2, 4, 35\), expected'):
-    net.apply(params, inputs, state._replace(hidden=jnp.zeros((B, 4, D))))
-  with pytest.raises(ValueError, match=r'\(2,\) and \(\)'):
-    net.apply(params, inputs, state._replace(hidden=jnp.zeros((N, D))))
+  expected = r'expected PaperMemoryState\(.*, hidden=\(2, 3, 35\)\)'
+  for shape, found in ((B, 4, D), r'\(2, 4, 35\)'), ((N, D), r'\(3, 35\)'):
+    with pytest.raises(ValueError, match=rf'hidden={found}\), {expected}'):
+      net.apply(params, inputs, state._replace(hidden=jnp.zeros(shape)))
