@@ -21,10 +21,11 @@ def positive_int(name: str, value: int, least: int = 1) -> int:
   return number
 
 
-def one_of(name: str, value: Any, choices: Iterable[Any]) -> None:
-  """Raises ValueError if `value` is not one of `choices`."""
+def one_of(name: str, value: Any, choices: Iterable[Any]) -> Any:
+  """Returns `value` if it is one of `choices`, and raises ValueError if not."""
   choices = tuple(choices)
   if value not in choices:
     raise ValueError(
       f'{name} must be one of {", ".join(map(str, choices))}. Got: {value!r}.'
     )
+  return value

@@ -11,14 +11,14 @@ import jax
 import jax.numpy as jnp
 import jmp
 
+from rmc_jax.checks import one_of
+from rmc_jax.checks import positive_int
 from rmc_jax.cores.config import CoreConfig
 from rmc_jax.cores.layers import Linear
 from rmc_jax.cores.lstm import LSTM
 from rmc_jax.cores.memory_matrix import add_batch_axis
 from rmc_jax.cores.memory_matrix import cast_like
 from rmc_jax.cores.memory_matrix import flatten_rows
-from rmc_jax.cores.memory_matrix import one_of
-from rmc_jax.cores.memory_matrix import positive_int
 from rmc_jax.cores.memory_matrix import to_float32
 from rmc_jax.cores.projected_core import ProjectedCore
 from rmc_jax.ops import dnc_addressing as addressing

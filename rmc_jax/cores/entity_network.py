@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rmc_jax.checks import positive_int
 from rmc_jax.cores.config import CoreConfig
 from rmc_jax.cores.layers import compute_dtype
 from rmc_jax.cores.layers import Linear
 from rmc_jax.cores.memory_matrix import add_batch_axis
 from rmc_jax.cores.memory_matrix import flatten_rows
-from rmc_jax.cores.memory_matrix import positive_int
 from rmc_jax.cores.memory_matrix import to_float32
 from rmc_jax.cores.projected_core import ProjectedCore
 from rmc_jax.types import Array

@@ -6,11 +6,11 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
+from rmc_jax.checks import positive_int
 from rmc_jax.cores.config import CoreConfig
 from rmc_jax.cores.layers import Linear
 from rmc_jax.cores.memory_matrix import add_batch_axis
 from rmc_jax.cores.memory_matrix import cast_like
-from rmc_jax.cores.memory_matrix import positive_int
 from rmc_jax.cores.memory_matrix import to_float32
 from rmc_jax.cores.projected_core import ProjectedCore
 from rmc_jax.types import Array

@@ -1,7 +1,4 @@
-"""Checks and conversions of sizes and states that the cores share."""
-
-import operator
-from typing import Any
+"""Initial states and conversions that the cores share."""
 
 import jax
 import jax.numpy as jnp
@@ -44,21 +41,3 @@ def to_float32(state: ArrayTree) -> ArrayTree:
 def cast_like(arrays: ArrayTree, like: ArrayTree) -> ArrayTree:
   """Casts each array to the dtype of its counterpart."""
   return jax.tree.map(lambda a, s: a.astype(s.dtype), arrays, like)
-
-
-def positive_int(name: str, value: int, least: int = 1) -> int:
-  """Returns `value` if it is an integer >= `least`, and raises otherwise."""
-  try:
-    number = operator.index(value)
-  except TypeError:
-    raise TypeError(f'{name} must be an integer. Got: {value!r}.') from None
-  if number < least:
-    raise ValueError(f'{name} must be >= {least}. Got: {value}.')
-  return number
-
-
-def one_of(name: str, value: Any, choices: tuple) -> Any:
-  """Returns `value` if it is one of the choices, and raises otherwise."""
-  if value not in choices:
-    raise ValueError(f'{name} must be one of {choices}. Got: {value!r}.')
-  return value

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import jmp
 
+from rmc_jax.checks import one_of
+from rmc_jax.checks import positive_int
 from rmc_jax.cores.config import CoreConfig
 from rmc_jax.cores.layers import compute_dtype
 from rmc_jax.cores.layers import LayerNorm
@@ -16,8 +18,6 @@ from rmc_jax.cores.layers import Linear
 from rmc_jax.cores.layers import MLP
 from rmc_jax.cores.memory_matrix import flatten_rows
 from rmc_jax.cores.memory_matrix import initial_memory
-from rmc_jax.cores.memory_matrix import one_of
-from rmc_jax.cores.memory_matrix import positive_int
 from rmc_jax.cores.memory_matrix import to_float32
 from rmc_jax.cores.projected_core import AttendingCore
 from rmc_jax.cores.projected_core import StepTrace

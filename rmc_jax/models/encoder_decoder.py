@@ -6,7 +6,8 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from rmc_jax.cores.memory_matrix import positive_int
+from rmc_jax.checks import one_of
+from rmc_jax.checks import positive_int
 from rmc_jax.types import Array
 from rmc_jax.types import ArrayTree
 from rmc_jax.unroll import unroll
@@ -124,8 +125,7 @@ class EncoderDecoder(hk.Module):
       TypeError: ids or lengths are not integers.
       ValueError: `feed` is unknown, or shapes do not match.
     """
-    if feed not in FEEDS:
-      raise ValueError(f'feed must be one of {FEEDS}. Got: {feed!r}.')
+    one_of('feed', feed, FEEDS)
     _check_integers(inputs, input_lengths, targets)
     batch_size, num_steps = targets.shape
     _, state = unroll(

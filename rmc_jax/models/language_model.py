@@ -6,8 +6,9 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
+from rmc_jax.checks import one_of
+from rmc_jax.checks import positive_int
 from rmc_jax.cores import StepTrace
-from rmc_jax.cores.memory_matrix import positive_int
 from rmc_jax.ops.adaptive_softmax import adaptive_log_probs
 from rmc_jax.ops.adaptive_softmax import adaptive_softmax_shapes
 from rmc_jax.ops.adaptive_softmax import AdaptiveWeights
@@ -99,8 +100,7 @@ class LanguageModel(hk.Module):
     }.items():
       if not 0 <= rate < 1:
         raise ValueError(f'{dropout} must be in [0, 1). Got: {rate}.')
-    if head not in HEADS:
-      raise ValueError(f'head must be one of {HEADS}. Got: {head!r}.')
+    one_of('head', head, HEADS)
     if head == 'adaptive' and num_sampled:
       raise ValueError(
         "num_sampled must be 0 with head='adaptive', which is always exact. "

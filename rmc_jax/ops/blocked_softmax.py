@@ -64,7 +64,7 @@ def blocked_log_probs(
   chex.assert_shape(labels, hidden.shape[:-1])
   chex.assert_shape(embeddings, (vocab_size, hidden.shape[-1]))
   if block_size < 1:
-    raise ValueError(f'block_size must be >= 1. Got: {block_size}.')
+    raise ValueError(f'block_size must be at least 1. Got: {block_size}.')
   log_probs = _differentiable_log_probs(
     min(block_size, vocab_size),
     hidden.reshape(math.prod(labels.shape), hidden.shape[-1]),

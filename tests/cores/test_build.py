@@ -82,14 +82,14 @@ def test_relational_memories_have_attention_weights():
     (LSTMConfig(name='dnc'), "Got: 'dnc' in a LSTMConfig"),
     (
       RelationalMemoryConfig(mem_slots=0),
-      'core: mem_slots must be >= 1. Got: 0',
+      'core: mem_slots must be at least 1. Got: 0',
     ),
     (RelationalMemoryConfig(gate_style='row'), "core: gate_style .* 'row'"),
     (
       PaperRelationalMemoryConfig(gate_style=None),
       'core: gate_style .* None',
     ),
-    (LSTMConfig(hidden_size=0), 'core: hidden_size must be >= 1'),
+    (LSTMConfig(hidden_size=0), 'core: hidden_size must be at least 1'),
     (LSTMBankConfig(summed='all'), "core: summed .* 'all'"),
     (EntityNetworkConfig(num_slots=0), 'core: num_slots must be'),
     (DNCConfig(controller='gru'), "core: controller .* 'gru'"),

@@ -296,8 +296,8 @@ def test_policy_casts_the_output_but_not_the_state():
 @pytest.mark.parametrize(
   'args, error, message',
   [
-    ((0, 5), ValueError, 'num_slots must be >= 1. Got: 0'),
-    ((3, -1), ValueError, 'slot_size must be >= 1. Got: -1'),
+    ((0, 5), ValueError, 'num_slots must be at least 1. Got: 0'),
+    ((3, -1), ValueError, 'slot_size must be at least 1. Got: -1'),
     ((3, 5.0), TypeError, 'slot_size must be an integer. Got: 5.0'),
   ],
 )

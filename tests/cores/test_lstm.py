@@ -186,10 +186,14 @@ def test_policy_leaves_the_cell_unrounded():
 @pytest.mark.parametrize(
   'kwargs, error, message',
   [
-    ({'hidden_size': 0}, ValueError, 'hidden_size must be >= 1. Got: 0'),
+    ({'hidden_size': 0}, ValueError, 'hidden_size must be at least 1. Got: 0'),
     ({'hidden_size': 2.5}, TypeError, 'hidden_size must be an integer'),
-    ({'num_layers': 0}, ValueError, 'num_layers must be >= 1. Got: 0'),
-    ({'feedback_size': -1}, ValueError, 'feedback_size must be >= .*Got: -1'),
+    ({'num_layers': 0}, ValueError, 'num_layers must be at least 1. Got: 0'),
+    (
+      {'feedback_size': -1},
+      ValueError,
+      'feedback_size must be at least .*Got: -1',
+    ),
     ({'feedback_size': 1.5}, TypeError, 'feedback_size must be an integer'),
   ],
 )

@@ -268,8 +268,8 @@ def test_policy_casts_the_output_but_not_the_state():
 @pytest.mark.parametrize(
   'args, error, message',
   [
-    ((0, 1), ValueError, 'total_size must be >= 1. Got: 0'),
-    ((17, 0), ValueError, 'num_cells must be >= 1. Got: 0'),
+    ((0, 1), ValueError, 'total_size must be at least 1. Got: 0'),
+    ((17, 0), ValueError, 'num_cells must be at least 1. Got: 0'),
     ((17.0, 3), TypeError, 'total_size must be an integer. Got: 17.0'),
     ((3, 4), ValueError, 'total_size must be >= num_cells, 4.*Got: 3'),
     ((17, 3, False, 'c'), ValueError, "summed must be one of .*'c'"),

@@ -137,8 +137,11 @@ def test_initial_state():
 @pytest.mark.parametrize(
   'kwargs, message',
   [
-    ({'mem_slots': 0}, 'mem_slots must be >= 1. Got: 0'),
-    ({'attention_mlp_layers': 0}, 'attention_mlp_layers must be >= 1. Got: 0'),
+    ({'mem_slots': 0}, 'mem_slots must be at least 1. Got: 0'),
+    (
+      {'attention_mlp_layers': 0},
+      'attention_mlp_layers must be at least 1. Got: 0',
+    ),
     ({'gate_style': None}, 'gate_style must be one of .* Got: None'),
   ],
 )

@@ -229,16 +229,16 @@ def test_trace_equals_the_reference(gate_style):
 @pytest.mark.parametrize(
   'kwargs, error, message',
   [
-    ({'mem_slots': 0}, ValueError, 'mem_slots must be >= 1. Got: 0'),
-    ({'head_size': -2}, ValueError, 'head_size must be >= 1. Got: -2'),
-    ({'num_heads': 0}, ValueError, 'num_heads must be >= 1. Got: 0'),
-    ({'num_blocks': 0}, ValueError, 'num_blocks must be >= 1. Got: 0'),
+    ({'mem_slots': 0}, ValueError, 'mem_slots must be at least 1. Got: 0'),
+    ({'head_size': -2}, ValueError, 'head_size must be at least 1. Got: -2'),
+    ({'num_heads': 0}, ValueError, 'num_heads must be at least 1. Got: 0'),
+    ({'num_blocks': 0}, ValueError, 'num_blocks must be at least 1. Got: 0'),
     (
       {'attention_mlp_layers': 0},
       ValueError,
-      'attention_mlp_layers must be >= 1. Got: 0',
+      'attention_mlp_layers must be at least 1. Got: 0',
     ),
-    ({'key_size': 0}, ValueError, 'key_size must be >= 1. Got: 0'),
+    ({'key_size': 0}, ValueError, 'key_size must be at least 1. Got: 0'),
     ({'head_size': 2.5}, TypeError, 'head_size must be an integer. Got: 2.5'),
     ({'gate_style': 'row'}, ValueError, "gate_style must be one of .*'row'"),
     ({'query_scale': 'k'}, ValueError, "query_scale must be one of .*'k'"),

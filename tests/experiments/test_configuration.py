@@ -97,7 +97,7 @@ def test_name_selects_the_core_and_its_defaults(arguments, core):
     ),
     (
       ['--preset=heads', '--config.core.num_heads=0'],
-      'core: num_heads must be >= 1. Got: 0.',
+      'core: num_heads must be at least 1. Got: 0.',
     ),
   ],
 )

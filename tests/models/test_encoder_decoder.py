@@ -286,7 +286,7 @@ def test_refuses_a_bad_batch(name, value, error, message):
 @pytest.mark.parametrize(
   'kwargs, error, message',
   [
-    ({'num_tokens': 0}, ValueError, 'num_tokens must be >= 1. Got: 0'),
+    ({'num_tokens': 0}, ValueError, 'num_tokens must be at least 1. Got: 0'),
     ({'num_tokens': 2.5}, TypeError, 'integer. Got: 2.5'),
     ({'start_token': TOKENS}, ValueError, r'0\.\.10\. Got: 11'),
     ({'start_token': '~'}, ValueError, "Got: '~'"),

@@ -245,7 +245,7 @@ def test_parameters_at_paper_size():
       ValueError,
       f'num_sampled must be <= vocab_size, {V}',
     ),
-    ({'embedding_size': 0}, ValueError, 'embedding_size must be >= 1'),
+    ({'embedding_size': 0}, ValueError, 'embedding_size must be at least 1'),
     ({'block_size': 2.5}, TypeError, 'block_size must be an integer'),
   ],
 )

@@ -189,7 +189,7 @@ def test_refuses_cutoffs_that_do_not_increase(cutoffs):
 
 
 def test_refuses_a_tail_of_width_zero():
-  with pytest.raises(ValueError, match='width must be >= 64') as error:
+  with pytest.raises(ValueError, match='width must be at least 64') as error:
     adaptive_softmax_shapes(V, CUTOFFS, D)
   assert 'Got: 13' in str(error.value)
 

@@ -259,5 +259,7 @@ def test_refuses_float_labels():
 
 def test_refuses_an_empty_block():
   hidden, embeddings, _ = make(np.float32)
-  with pytest.raises(ValueError, match='block_size must be >= 1. Got: 0.'):
+  with pytest.raises(
+    ValueError, match='block_size must be at least 1. Got: 0.'
+  ):
     blocked_log_probs(hidden, embeddings, all_labels(), block_size=0)
