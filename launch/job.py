@@ -88,16 +88,6 @@ class Parser(argparse.ArgumentParser):
 
     self.add_argument(flag, type=convert, default=default, help=help)
 
-  def add_grace(self, default: float) -> None:
-    """Adds the time between a failed process and the end of the others."""
-    self.add_argument(
-      '--grace',
-      type=float,
-      default=default,
-      help='seconds for the other processes of a run to exit after one has '
-      f'failed (default: {default:g})',
-    )
-
   def error(self, message: str) -> NoReturn:
     """Exits with CONFIGURATION_ERROR; argparse would exit with 2."""
     fail(message)

@@ -75,7 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
   )
   codes = supervisor.run()
   if options.sweep:
-    processes.log_codes(codes)
+    for name, code in codes.items():
+      job.log(f'{name}: {processes.describe(code)}')
     if not any(codes.values()):
       return subprocess.run(analysis, check=False).returncode
   return next(filter(None, codes.values()), job.DONE)
@@ -91,7 +92,13 @@ def _parser() -> job.Parser:
   parser.add_integer(
     '--parallel', 'runs of a sweep at the same time (default: 1)', default=1
   )
-  parser.add_grace(30.0)
+  parser.add_argument(
+    '--grace',
+    type=float,
+    default=30.0,
+    help='seconds for the other processes of a run to exit after one has '
+    'failed (default: 30)',
+  )
   parser.add_integer(
     '--port',
     'port of process 0, for --processes of 2 or more (default: a free port)',

@@ -43,29 +43,6 @@ class Task:
   commands: Callable[[int], Sequence[Sequence[str]]]
   crashes: int = 0
 
-  def restart_delay(
-    self, code: int, *, max_restarts: int, stopping: bool, reason: str = ''
-  ) -> float | None:
-    """Logs how an attempt ended, by `reason` or else by its exit code.
-
-    Returns the seconds until the restart, or None if the task has finished.
-    """
-    name = f'{self.name} ' if self.name else ''
-    ended = reason or f'{name}ended with {describe(code)}'
-    if stopping or code in job.FINAL:
-      job.log(ended)
-      return None
-    if code == job.PREEMPTED:
-      job.log(f'{name}was preempted; restarting')
-      return 0.0
-    self.crashes += 1
-    if self.crashes > max_restarts:
-      job.log(f'{ended}; giving up after {max_restarts} restarts')
-      return None
-    delay = min(2.0 ** (self.crashes - 1), _LONGEST_PAUSE)
-    job.log(f'{ended}; restart {self.crashes} of {max_restarts} in {delay:g} s')
-    return delay
-
 
 class Supervisor:
   """Runs tasks to completion, several at once, and restarts them.
@@ -126,11 +103,28 @@ class Supervisor:
       while (code := group.poll()) is None:
         yield
       self._running.remove(group)
-      delay = task.restart_delay(
-        code, max_restarts=self._max_restarts, stopping=self._signals > 0
-      )
+      delay = self._restart_delay(task, code)
       if delay is None:
         return code
+
+  def _restart_delay(self, task: Task, code: int) -> float | None:
+    """Returns the seconds until the restart, or None if the task is over."""
+    name = f'{task.name} ' if task.name else ''
+    ended = f'{name}ended with {describe(code)}'
+    if self._signals or code in job.FINAL:
+      job.log(ended)
+      return None
+    if code == job.PREEMPTED:
+      job.log(f'{name}was preempted; restarting')
+      return 0.0
+    task.crashes += 1
+    most = self._max_restarts
+    if task.crashes > most:
+      job.log(f'{ended}; giving up after {most} restarts')
+      return None
+    delay = min(2.0 ** (task.crashes - 1), _LONGEST_PAUSE)
+    job.log(f'{ended}; restart {task.crashes} of {most} in {delay:g} s')
+    return delay
 
   def _on_signal(self, number: int) -> None:
     self._signals += 1
@@ -257,12 +251,6 @@ def describe(code: int) -> str:
       number = -code if code < 0 else code - 128
       return f'{code} ({signal.Signals(number).name})'
   return f'{code} ({names.get(code, "crash")})'
-
-
-def log_codes(codes: dict[str, int]) -> None:
-  """Logs the exit code of every run of a sweep."""
-  for name, code in codes.items():
-    job.log(f'{name}: {describe(code)}')
 
 
 def _copy(prefix: str, stream) -> None:
