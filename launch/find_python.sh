@@ -21,12 +21,10 @@ main() {
 }
 
 on_path() {
-  local minor
-  for minor in 14 13 12 11; do
-    type -aP "python3.$minor" || true
+  local name
+  for name in python3.{14,13,12,11} python3 python; do
+    type -aP "$name" || true
   done
-  type -aP python3 || true
-  type -aP python || true
 }
 
 in_pyenv() {

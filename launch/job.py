@@ -7,11 +7,11 @@ import nothing from the project and read what they share with it from its files.
 import argparse
 from collections.abc import Collection
 from collections.abc import Sequence
-import dataclasses
 import os
 import pathlib
 import runpy
 import sys
+from typing import NamedTuple
 from typing import NoReturn
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -24,21 +24,13 @@ CONFIGURATION_ERROR = _ERRORS['CONFIGURATION_ERROR']
 FINAL = (DONE, DIVERGED, CONFIGURATION_ERROR)
 
 
-@dataclasses.dataclass(frozen=True)
-class Run:
-  """One training run; all processes of a distributed run share it.
+class Run(NamedTuple):
+  """One training run; all processes of a distributed run share it."""
 
-  Attributes:
-    experiment: a folder of experiments/.
-    name: of the run within its sweep; '' without a sweep.
-    flags: the trainer's.
-    workdir: of a run of a sweep, whose flags name it too; '' without a sweep.
-  """
-
-  experiment: str
-  name: str
-  flags: tuple[str, ...]
-  workdir: str = ''
+  experiment: str  # a folder of experiments/
+  name: str  # within its sweep; '' without a sweep
+  flags: tuple[str, ...]  # the trainer's
+  workdir: str = ''  # of a sweep's run, also among the flags; else ''
 
   def command(self, python: str, *more_flags: str) -> list[str]:
     """Returns the trainer's command line, which needs ROOT on PYTHONPATH."""
@@ -48,15 +40,14 @@ class Run:
 
 
 class Parser(argparse.ArgumentParser):
-  """A parser of the arguments that all launchers share."""
+  """A parser with the arguments that all launchers share.
+
+  Args:
+    launcher: name of its module in launch/.
+    description: text of --help before the list of arguments.
+  """
 
   def __init__(self, launcher: str, description: str | None):
-    """Adds the shared arguments.
-
-    Args:
-      launcher: name of its module in launch/.
-      description: text of --help before the list of arguments.
-    """
     super().__init__(
       prog=f'python -m launch.{launcher}',
       description=description,
@@ -65,18 +56,12 @@ class Parser(argparse.ArgumentParser):
       allow_abbrev=False,
       formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = experiments()
-    self.add_argument(
-      'experiment',
-      choices=names,
-      metavar='experiment',
-      help=f'one of {", ".join(names)}',
-    )
-    self.add_argument('--preset', help="a preset of the experiment's sweep.py")
-    self.add_argument(
-      '--sweep', help="a sweep of the experiment's sweep.py: several runs"
-    )
-    self.add_argument(
+    add, names = self.add_argument, experiments()
+    known = f'one of {", ".join(names)}'
+    add('experiment', choices=names, metavar='experiment', help=known)
+    add('--preset', help="a preset of the experiment's sweep.py")
+    add('--sweep', help="a sweep of the experiment's sweep.py: several runs")
+    add(
       '--workdir',
       help='folder of the run, or of all runs of a sweep (default: '
       'runs/EXPERIMENT-PRESET or runs/EXPERIMENT-SWEEP)',
@@ -87,9 +72,7 @@ class Parser(argparse.ArgumentParser):
       minimum=0,
       default=3,
     )
-    self.add_argument(
-      '--dry_run', action='store_true', help='print the commands and exit'
-    )
+    add('--dry_run', action='store_true', help='print the commands and exit')
 
   def add_integer(
     self, flag: str, help: str, *, minimum: int = 1, default: int | None = None
@@ -104,16 +87,6 @@ class Parser(argparse.ArgumentParser):
       return int(text)
 
     self.add_argument(flag, type=convert, default=default, help=help)
-
-  def add_grace(self, default: float) -> None:
-    """Adds the time between a failed process and the end of the others."""
-    self.add_argument(
-      '--grace',
-      type=float,
-      default=default,
-      help='seconds for the other processes of a run to exit after one has '
-      f'failed (default: {default:g})',
-    )
 
   def error(self, message: str) -> NoReturn:
     """Exits with CONFIGURATION_ERROR; argparse would exit with 2."""
@@ -165,6 +138,15 @@ def experiments() -> list[str]:
     for path in (ROOT / 'experiments').glob('*/train.py')
     if (path.parent / 'sweep.py').exists()
   )
+
+
+def rank_flags(coordinator: str, processes: int, rank: int | str) -> list[str]:
+  """Returns the trainer's flags for one of several processes."""
+  return [
+    f'--coordinator_address={coordinator}',
+    f'--num_processes={processes}',
+    f'--process_id={rank}',
+  ]
 
 
 def large_pages() -> str:

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   """Returns the exit code."""
   options, runs = job.parse(_parser(), arguments)
   _check(options)
-  text = manifests(options, runs)
+  text = '---\n'.join(_manifests(options, run) for run in runs)
   if options.dry_run:
     print(text, end='')
     return job.DONE
@@ -52,11 +52,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
   return subprocess.run(
     ['kubectl', 'create', '--filename=-'], input=text, text=True, check=False
   ).returncode
-
-
-def manifests(options: argparse.Namespace, runs: Sequence[job.Run]) -> str:
-  """Returns the manifests of all runs as YAML documents."""
-  return '---\n'.join(_manifests(options, run) for run in runs)
 
 
 # A crash of one pod crashes the others. With backoffLimit 0 the Job fails at
@@ -134,29 +129,37 @@ template:
 
 
 def _manifests(options: argparse.Namespace, run: job.Run) -> str:
-  name, hosts = _name(options, run), _hosts(options)
-  is_job_set = options.kind == 'jobset'
-  labels = {'app.kubernetes.io/name': 'rmc-jax'}
-  if options.queue:
-    labels['kueue.x-k8s.io/queue-name'] = options.queue
-  annotations = {}
-  if is_job_set and options.tpu and hosts > 1:
-    # A node pool is one slice; without this, two runs may share two slices.
-    key = 'alpha.jobset.sigs.k8s.io/exclusive-topology'
-    annotations[key] = 'cloud.google.com/gke-nodepool'
+  """Returns the YAML documents of one run."""
+  tpu = resources.TPUS.get(options.tpu)
+  hosts = tpu.hosts if tpu else options.nodes or 1
+  name, is_job_set = _name(options, run), options.kind == 'jobset'
+  needs_service = hosts > 1 and not is_job_set
   metadata = _yaml(
     2,
     name=name,
     namespace=options.namespace,
-    labels=labels,
-    annotations=annotations,
+    labels={
+      'app.kubernetes.io/name': 'rmc-jax',
+      'kueue.x-k8s.io/queue-name': options.queue,
+    },
+    annotations={
+      # A node pool is one slice; without this, two runs may share two slices.
+      'alpha.jobset.sigs.k8s.io/exclusive-topology': (
+        'cloud.google.com/gke-nodepool'
+        if is_job_set and tpu and hosts > 1
+        else None
+      )
+    },
   )
-  needs_service = not is_job_set and hosts > 1
-  volumes, mounts = _volumes(options)
   first_pod = f'{name}-host-0-0' if is_job_set else f'{name}-0'
   # Kubernetes expands $(NAME), and $$ to $.
   command = [word.replace('$', '$$') for word in run.command('python')]
-  command += _distributed_flags(options, f'{first_pod}.{name}:{_PORT}')
+  # JAX finds the rank by itself on TPUs; elsewhere only with access to the API.
+  if hosts > 1 and not tpu:
+    address = f'{first_pod}.{name}:{_PORT}'
+    command += job.rank_flags(address, hosts, '$(JOB_COMPLETION_INDEX)')
+  elif not tpu:
+    command.append('--cluster=none')
   job_spec = _JOB_SPEC.format(
     hosts=hosts,
     final=[job.DIVERGED, job.CONFIGURATION_ERROR],
@@ -164,26 +167,11 @@ def _manifests(options: argparse.Namespace, run: job.Run) -> str:
     grace=options.grace,
     group=GROUP,
     volume=_VOLUME,
-    pod=_yaml(
-      4,
-      subdomain=name if needs_service else None,
-      serviceAccountName=options.service_account,
-      nodeSelector=_node_selector(options),
-      tolerations=_tolerations(options),
-      volumes=volumes,
-    ),
-    container=_yaml(
-      8,
-      image=options.image,
-      command=command,
-      volumeMounts=mounts,
-      **_container_resources(options),
-    ),
+    pod=_pod(options, subdomain=name if needs_service else None),
+    container=_container(options, command),
   )
   template = _JOB_SET if is_job_set else _INDEXED_JOB
-  if needs_service:
-    template = _SERVICE + template
-  return template.format(
+  return (_SERVICE * needs_service + template).format(
     metadata=metadata,
     name=name,
     max_restarts=options.max_restarts,
@@ -191,100 +179,77 @@ def _manifests(options: argparse.Namespace, run: job.Run) -> str:
   )
 
 
-def _yaml(indent: int, **fields: Any) -> str:
-  """Returns the fields that are not empty, one in a line; JSON is YAML."""
-  return '\n'.join(
-    f'{" " * indent}{key}: {json.dumps(value, ensure_ascii=False)}'
-    for key, value in fields.items()
-    if value
-  )
-
-
-def _volumes(
-  options: argparse.Namespace,
-) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
-  """Returns the volumes of a pod and where they are mounted."""
-  claim = {'claimName': options.claim}
-  volumes: list[dict[str, Any]]
-  volumes = [{'name': 'claim', 'persistentVolumeClaim': claim}]
-  mounts = [{'name': 'claim', 'mountPath': _VOLUME}]
+def _pod(options: argparse.Namespace, subdomain: str | None) -> str:
+  """Returns the fields of a pod that depend on the flags."""
+  volumes: list[dict[str, Any]] = [
+    {'name': 'claim', 'persistentVolumeClaim': {'claimName': options.claim}}
+  ]
   if options.gpus:
     # NCCL needs more shared memory than the default of 64 MiB.
     volumes.append({'name': 'shm', 'emptyDir': {'medium': 'Memory'}})
-    mounts.append({'name': 'shm', 'mountPath': '/dev/shm'})
-  return volumes, mounts
-
-
-def _container_resources(options: argparse.Namespace) -> dict[str, Any]:
-  """Returns the fields of the container that depend on its accelerators."""
-  fields: dict[str, Any] = {}
-  limits = {
-    'cpu': options.cpus,
-    'memory': options.memory,
-    'nvidia.com/gpu': options.gpus,
-  }
-  if options.tpu:
-    limits['google.com/tpu'] = resources.TPUS[options.tpu].chips
-    # The devices of TPUs may belong to root.
-    fields['securityContext'] = {'runAsUser': 0}
-  elif not options.gpus:
-    name, _, value = job.large_pages().partition('=')
-    fields['env'] = [{'name': name, 'value': value}]
-  if limits := {key: str(limit) for key, limit in limits.items() if limit}:
-    fields['resources'] = {'limits': limits}
-  return fields
-
-
-def _distributed_flags(
-  options: argparse.Namespace, coordinator: str
-) -> list[str]:
-  """Returns the flags that give a process its rank.
-
-  JAX can find it out by itself, but only with access to the cluster's API. On
-  TPUs it needs neither.
-  """
-  if options.tpu:
-    return []
-  if _hosts(options) == 1:
-    return ['--cluster=none']
-  return [
-    f'--coordinator_address={coordinator}',
-    f'--num_processes={_hosts(options)}',
-    '--process_id=$(JOB_COMPLETION_INDEX)',
-  ]
-
-
-def _hosts(options: argparse.Namespace) -> int:
-  if options.tpu:
-    return resources.TPUS[options.tpu].hosts
-  return options.nodes or 1
-
-
-def _node_selector(options: argparse.Namespace) -> dict[str, str]:
-  selector = {}
-  if options.tpu:
-    tpu = resources.TPUS[options.tpu]
-    selector['cloud.google.com/gke-tpu-accelerator'] = tpu.gke_accelerator
-    selector['cloud.google.com/gke-tpu-topology'] = tpu.topology
-  if options.gpu_type:
-    selector['cloud.google.com/gke-accelerator'] = options.gpu_type
-  if options.spot:
-    selector['cloud.google.com/gke-spot'] = 'true'
-  return selector | dict(options.node_selector)
-
-
-def _tolerations(options: argparse.Namespace) -> list[dict[str, str]]:
-  """Returns tolerations of the taints that such nodes usually have."""
+  tpu = resources.TPUS.get(options.tpu)
+  # Taints that such nodes usually have.
   taints = {
     'google.com/tpu': options.tpu,
     'nvidia.com/gpu': options.gpus,
     'cloud.google.com/gke-spot': options.spot,
   }
-  return [
-    {'key': key, 'operator': 'Exists', 'effect': 'NoSchedule'}
-    for key, requested in taints.items()
-    if requested
-  ]
+  return _yaml(
+    4,
+    subdomain=subdomain,
+    serviceAccountName=options.service_account,
+    nodeSelector={
+      'cloud.google.com/gke-tpu-accelerator': tpu and tpu.gke_accelerator,
+      'cloud.google.com/gke-tpu-topology': tpu and tpu.topology,
+      'cloud.google.com/gke-accelerator': options.gpu_type or None,
+      'cloud.google.com/gke-spot': 'true' if options.spot else None,
+      **dict(label.split('=', 1) for label in options.node_selector),
+    },
+    tolerations=[
+      {'key': key, 'operator': 'Exists', 'effect': 'NoSchedule'}
+      for key, requested in taints.items()
+      if requested
+    ],
+    volumes=volumes,
+  )
+
+
+def _container(options: argparse.Namespace, command: Sequence[str]) -> str:
+  """Returns the fields of the container that depend on the flags."""
+  mounts = {'claim': _VOLUME} | ({'shm': '/dev/shm'} if options.gpus else {})
+  on_cpu = not (options.tpu or options.gpus)
+  variable, _, value = job.large_pages().partition('=')
+  limits = {
+    'cpu': options.cpus,
+    'memory': options.memory,
+    'nvidia.com/gpu': options.gpus,
+    'google.com/tpu': options.tpu and resources.TPUS[options.tpu].chips,
+  }
+  limits = {key: str(limit) for key, limit in limits.items() if limit}
+  return _yaml(
+    8,
+    image=options.image,
+    command=command,
+    volumeMounts=[
+      {'name': name, 'mountPath': path} for name, path in mounts.items()
+    ],
+    # The devices of TPUs may belong to root.
+    securityContext={'runAsUser': 0} if options.tpu else None,
+    env=[{'name': variable, 'value': value}] if on_cpu else None,
+    resources={'limits': limits} if limits else None,
+  )
+
+
+def _yaml(indent: int, **fields: Any) -> str:
+  """Returns the fields that are not empty, one in a line; JSON is YAML."""
+  lines = []
+  for name, value in fields.items():
+    if isinstance(value, dict):
+      value = {k: v for k, v in value.items() if v is not None}
+    if value:
+      text = json.dumps(value, ensure_ascii=False)
+      lines.append(f'{" " * indent}{name}: {text}')
+  return '\n'.join(lines)
 
 
 def _name(options: argparse.Namespace, run: job.Run) -> str:
@@ -320,19 +285,20 @@ def _check(options: argparse.Namespace) -> None:
 
 def _parser() -> job.Parser:
   parser = job.Parser('kubernetes', __doc__)
+  add = parser.add_argument
   label = _matching(
     '[a-z]([a-z0-9-]{0,61}[a-z0-9])?',
     'at most 63 lowercase letters, digits and dashes, with a letter first',
   )
-  parser.add_argument('--image', required=True, help='image to run')
-  parser.add_argument(
+  add('--image', required=True, help='image to run')
+  add(
     '--claim',
     type=label,
     required=True,
     help='PersistentVolumeClaim of the workdirs; ReadWriteMany for several '
     'pods',
   )
-  parser.add_argument(
+  add(
     '--tpu',
     choices=resources.TPUS,
     metavar='TYPE',
@@ -340,49 +306,49 @@ def _parser() -> job.Parser:
   )
   parser.add_integer('--nodes', 'pods of a run without --tpu (default: 1)')
   parser.add_integer('--gpus', 'GPUs of each pod (default: none)')
-  parser.add_argument(
+  add(
     '--gpu_type',
     help="GKE's name of the GPU, such as nvidia-h100-80gb (default: any)",
   )
   parser.add_integer('--cpus', 'cores of each pod')
-  parser.add_argument(
+  add(
     '--memory',
     type=_matching(r'[1-9]\d*[KMGT]i', 'a size such as 64Gi'),
     help='memory of each pod, such as 64Gi',
   )
-  parser.add_argument(
+  add(
     '--spot',
     action='store_true',
     help="run on GKE's spot nodes, which by default leave 15 s for saving",
   )
-  parser.add_argument(
+  add(
     '--node_selector',
-    type=_node_label,
+    type=_matching('[A-Za-z0-9][A-Za-z0-9./_-]*=.*', 'LABEL=VALUE'),
     action='append',
     default=[],
     metavar='LABEL=VALUE',
     help='label of the nodes to run on; repeatable',
   )
-  parser.add_argument(
+  add(
     '--kind',
     choices=('jobset', 'job'),
     default='jobset',
     help='job: for a cluster without JobSet (default: jobset)',
   )
-  parser.add_argument('--namespace', type=label, help="default: kubectl's")
-  parser.add_argument(
+  add('--namespace', type=label, help="default: kubectl's")
+  add(
     '--name',
     type=label,
     help="name of the run, or prefix of a sweep's runs (default: experiment "
     'and preset or sweep)',
   )
-  parser.add_argument(
+  add(
     '--service_account',
     type=label,
     help='existing service account of the pods, for example to write to a '
     "bucket (default: the namespace's)",
   )
-  parser.add_argument('--queue', type=label, help='LocalQueue of Kueue')
+  add('--queue', type=label, help='LocalQueue of Kueue')
   parser.add_integer(
     '--grace',
     'seconds for saving before a pod is killed (default: 120)',
@@ -400,12 +366,6 @@ def _matching(pattern: str, expected: str) -> Callable[[str], str]:
     return text
 
   return convert
-
-
-def _node_label(text: str) -> tuple[str, str]:
-  _matching('[A-Za-z0-9][A-Za-z0-9./_-]*=.*', 'LABEL=VALUE')(text)
-  key, _, value = text.partition('=')
-  return key, value
 
 
 if __name__ == '__main__':

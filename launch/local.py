@@ -29,25 +29,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
   python = str(job.ROOT / '.venv/bin/python')
   gpus, cores = _gpus(), _cores()
   slots = min(options.parallel, len(runs))
-  _check_divisible(len(gpus), slots * options.processes)
+  shares = slots * options.processes
+  if len(gpus) % shares:
+    job.fail(
+      f'{len(gpus)} GPUs cannot be divided among {shares} processes '
+      '(--parallel x --processes); choose a divisor of the number of GPUs or '
+      'hide some of them with CUDA_VISIBLE_DEVICES'
+    )
 
   def commands(run: job.Run, slot: int) -> list[list[str]]:
-    shares = slots * options.processes
     port = options.port or _free_port()
     result = []
     for rank in range(options.processes):
-      share = slot * options.processes + rank
-      distributed = []
+      flags = []
       if options.processes > 1:
-        distributed = [
-          f'--coordinator_address=localhost:{port}',
-          f'--num_processes={options.processes}',
-          f'--process_id={rank}',
-        ]
-      result.append(
-        _prefix(_share(gpus, share, shares), _share(cores, share, shares))
-        + run.command(python, *distributed)
-      )
+        flags = job.rank_flags(f'localhost:{port}', options.processes, rank)
+      share = slot * options.processes + rank
+      prefix = _prefix(gpus, cores, share, shares)
+      result.append(prefix + run.command(python, *flags))
     return result
 
   analysis = [
@@ -76,7 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
   )
   codes = supervisor.run()
   if options.sweep:
-    processes.log_codes(codes)
+    for name, code in codes.items():
+      job.log(f'{name}: {processes.describe(code)}')
     if not any(codes.values()):
       return subprocess.run(analysis, check=False).returncode
   return next(filter(None, codes.values()), job.DONE)
@@ -92,7 +92,13 @@ def _parser() -> job.Parser:
   parser.add_integer(
     '--parallel', 'runs of a sweep at the same time (default: 1)', default=1
   )
-  parser.add_grace(30.0)
+  parser.add_argument(
+    '--grace',
+    type=float,
+    default=30.0,
+    help='seconds for the other processes of a run to exit after one has '
+    'failed (default: 30)',
+  )
   parser.add_integer(
     '--port',
     'port of process 0, for --processes of 2 or more (default: a free port)',
@@ -100,30 +106,25 @@ def _parser() -> job.Parser:
   return parser
 
 
-def _check_divisible(num_gpus: int, num_processes: int) -> None:
-  if num_gpus % num_processes:
-    job.fail(
-      f'{num_gpus} GPUs cannot be divided among {num_processes} processes '
-      '(--parallel x --processes); choose a divisor of the number of GPUs or '
-      'hide some of them with CUDA_VISIBLE_DEVICES'
-    )
-
-
-def _prefix(gpus: Sequence[str], cores: Sequence[str]) -> list[str]:
-  """Returns the start of a command that uses only these GPUs and cores."""
+def _prefix(
+  gpus: Sequence[str], cores: Sequence[str], share: int = 0, shares: int = 1
+) -> list[str]:
+  """Returns the start of a command that uses only a share of the machine."""
   inherited = os.environ.get('PYTHONPATH')
   path = f'{job.ROOT}:{inherited}' if inherited else job.ROOT
   prefix = ['env', f'PYTHONPATH={path}', job.large_pages()]
   if gpus:
-    prefix.append(f'CUDA_VISIBLE_DEVICES={",".join(gpus)}')
+    own = _share(gpus, share, shares)
+    prefix.append(f'CUDA_VISIBLE_DEVICES={",".join(own)}')
   if cores and shutil.which('taskset'):
-    prefix += ['taskset', '--cpu-list', ','.join(cores)]
+    own = _share(cores, share, shares)
+    prefix += ['taskset', '--cpu-list', ','.join(own)]
   return prefix
 
 
 def _share(items: Sequence[str], index: int, count: int) -> Sequence[str]:
   """Returns one of `count` shares; shares overlap if there are few items."""
-  if items and len(items) < count:
+  if len(items) < count:
     return (items[index % len(items)],)
   first, last = (i * len(items) // count for i in (index, index + 1))
   return items[first:last]

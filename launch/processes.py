@@ -5,11 +5,13 @@ continue: they get a grace period to log the error and exit, then are killed.
 """
 
 from collections.abc import Callable
+from collections.abc import Generator
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
 import ctypes
 import dataclasses
+import itertools
 import os
 import signal
 import subprocess
@@ -25,9 +27,6 @@ _PR_SET_PDEATHSIG = 1
 # Looked up before any fork; exists only on Linux.
 _PRCTL = getattr(ctypes.CDLL(None), 'prctl', None)
 
-# Maps a slot to one command for each process of the group.
-MakeCommands = Callable[[int], Sequence[Sequence[str]]]
-
 
 @dataclasses.dataclass
 class Task:
@@ -35,45 +34,14 @@ class Task:
 
   Attributes:
     name: '' if there is only one task.
-    commands: makes the commands of an attempt, so that each gets a new port.
+    commands: maps a slot to one command for each process of the group; called
+      for every attempt, so that each gets a new port.
     crashes: number of attempts that crashed.
-    code: exit code of the task; None until it has finished.
   """
 
   name: str
-  commands: MakeCommands
+  commands: Callable[[int], Sequence[Sequence[str]]]
   crashes: int = 0
-  code: int | None = None
-
-  def restart_delay(
-    self, code: int, *, max_restarts: int, stopping: bool, reason: str = ''
-  ) -> float | None:
-    """Logs how an attempt ended and decides whether to restart the task.
-
-    Args:
-      code: exit code of the attempt.
-      max_restarts: number of crashes that are restarted.
-      stopping: whether the user has stopped the launcher.
-      reason: message for the log in place of the exit code.
-
-    Returns:
-      Seconds until the restart, or None if the task has finished.
-    """
-    name = f'{self.name} ' if self.name else ''
-    ended = reason or f'{name}ended with {describe(code)}'
-    if stopping or code in job.FINAL:
-      job.log(ended)
-      return None
-    if code == job.PREEMPTED:
-      job.log(f'{name}was preempted; restarting')
-      return 0.0
-    self.crashes += 1
-    if self.crashes > max_restarts:
-      job.log(f'{ended}; giving up after {max_restarts} restarts')
-      return None
-    delay = min(2.0 ** (self.crashes - 1), _LONGEST_PAUSE)
-    job.log(f'{ended}; restart {self.crashes} of {max_restarts} in {delay:g} s')
-    return delay
 
 
 class Supervisor:
@@ -84,83 +52,85 @@ class Supervisor:
   `max_restarts` times. SIGTERM, SIGINT and SIGHUP reach the processes as
   SIGTERM, on which trainers save a checkpoint; nothing is started afterwards. A
   second signal kills the processes.
+
+  Args:
+    tasks: in the order in which they are started.
+    slots: number of tasks that run at once, each in its own slot.
+    max_restarts: crashes after which a task is restarted.
+    grace: seconds for the other processes of a group after one has failed.
   """
 
   def __init__(
     self, tasks: Sequence[Task], *, slots: int, max_restarts: int, grace: float
   ):
-    """Starts nothing yet.
-
-    Args:
-      tasks: in the order in which they are started.
-      slots: number of tasks that run at once, each in its own slot.
-      max_restarts: crashes after which a task is restarted.
-      grace: seconds for the other processes of a group after one has failed.
-    """
-    self._tasks = list(tasks)
-    self._waiting = list(tasks)
-    self._free_slots = list(range(slots))
+    self._waiting = iter(tasks)
+    self._slots = slots
     self._max_restarts = max_restarts
     self._grace = grace
-    self._running: list[tuple[Task, int, Group]] = []
-    self._delayed: list[tuple[float, Task, int]] = []
+    # In the order of the tasks; a task that never starts counts as preempted.
+    self._codes = {task.name: job.PREEMPTED for task in tasks}
+    self._running: list[Group] = []
     self._signals = 0
 
   def run(self) -> dict[str, int]:
     """Returns the exit code of every task; call it from the main thread."""
+    slots = [self._fill(slot) for slot in range(self._slots)]
     with handle_signals(self._on_signal):
       try:
-        while self._waiting or self._running or self._delayed:
-          self._start_tasks()
-          self._collect_finished()
+        for _ in itertools.zip_longest(*slots):
           time.sleep(_POLL_SECONDS)
       finally:
-        for _, _, group in self._running:
+        for group in self._running:
           group.kill()
-    return {
-      task.name: task.code for task in self._tasks if task.code is not None
-    }
+    return self._codes
 
-  def _start_tasks(self) -> None:
-    if self._signals:
-      for task in [task for _, task, _ in self._delayed] + self._waiting:
-        task.code = job.PREEMPTED
-      self._delayed, self._waiting = [], []
-      return
-    now = time.monotonic()
-    for entry in [entry for entry in self._delayed if entry[0] <= now]:
-      self._delayed.remove(entry)
-      self._start(entry[1], entry[2])
-    while self._waiting and self._free_slots:
-      self._start(self._waiting.pop(0), self._free_slots.pop(0))
+  def _fill(self, slot: int) -> Iterator[None]:
+    """Completes one waiting task after another; yields while one runs."""
+    for task in self._waiting:
+      self._codes[task.name] = yield from self._complete(task, slot)
 
-  def _start(self, task: Task, slot: int) -> None:
-    group = Group(task.name, task.commands(slot), self._grace)
-    self._running.append((task, slot, group))
-
-  def _collect_finished(self) -> None:
-    for entry in list(self._running):
-      task, slot, group = entry
-      code = group.poll()
-      if code is None:
-        continue
-      self._running.remove(entry)
-      delay = task.restart_delay(
-        code,
-        max_restarts=self._max_restarts,
-        stopping=self._signals > 0,
-      )
+  def _complete(self, task: Task, slot: int) -> Generator[None, None, int]:
+    """Runs the attempts of a task; returns its exit code."""
+    delay = 0.0
+    while True:
+      start = time.monotonic() + delay
+      while time.monotonic() < start and not self._signals:
+        yield
+      if self._signals:
+        return job.PREEMPTED
+      group = Group(task.name, task.commands(slot), self._grace)
+      self._running.append(group)
+      while (code := group.poll()) is None:
+        yield
+      self._running.remove(group)
+      delay = self._restart_delay(task, code)
       if delay is None:
-        task.code = code
-        self._free_slots.append(slot)
-      else:
-        self._delayed.append((time.monotonic() + delay, task, slot))
+        return code
+
+  def _restart_delay(self, task: Task, code: int) -> float | None:
+    """Returns the seconds until the restart, or None if the task is over."""
+    name = f'{task.name} ' if task.name else ''
+    ended = f'{name}ended with {describe(code)}'
+    if self._signals or code in job.FINAL:
+      job.log(ended)
+      return None
+    if code == job.PREEMPTED:
+      job.log(f'{name}was preempted; restarting')
+      return 0.0
+    task.crashes += 1
+    most = self._max_restarts
+    if task.crashes > most:
+      job.log(f'{ended}; giving up after {most} restarts')
+      return None
+    delay = min(2.0 ** (task.crashes - 1), _LONGEST_PAUSE)
+    job.log(f'{ended}; restart {task.crashes} of {most} in {delay:g} s')
+    return delay
 
   def _on_signal(self, number: int) -> None:
     self._signals += 1
     if self._signals == 1:
       job.log(f'{signal.Signals(number).name}: stopping all processes')
-    for _, _, group in self._running:
+    for group in self._running:
       if self._signals == 1:
         group.terminate()
       else:
@@ -168,19 +138,18 @@ class Supervisor:
 
 
 class Group:
-  """The processes of one attempt."""
+  """The processes of one attempt.
+
+  Args:
+    name: prefix of the lines that the processes print, before their rank. One
+      process without a name inherits the output, perhaps a terminal.
+    commands: programs with their arguments; each is started.
+    grace: seconds for the other processes after one has failed.
+  """
 
   def __init__(
     self, name: str, commands: Sequence[Sequence[str]], grace: float
   ):
-    """Starts one process for each command.
-
-    Args:
-      name: prefix of the lines that the processes print, before their rank.
-        One process without a name inherits the output, perhaps a terminal.
-      commands: programs with their arguments.
-      grace: seconds for the other processes after one has failed.
-    """
     self._grace = grace
     self._deadline: float | None = None
     self._codes: dict[int, int] = {}  # By rank, in the order of exit.
@@ -229,19 +198,15 @@ class Group:
 
   def terminate(self) -> None:
     """Sends SIGTERM to every process; trainers then save a checkpoint."""
-    self._send(signal.SIGTERM, os.kill)
+    for process in self._processes:
+      process.terminate()
 
   def kill(self) -> None:
     """Sends SIGKILL to every process and its children."""
-    self._send(signal.SIGKILL, os.killpg)
-
-  def _send(
-    self, number: signal.Signals, send: Callable[[int, int], None]
-  ) -> None:
     for process in self._processes:
       if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
-          send(process.pid, number)
+          os.killpg(process.pid, signal.SIGKILL)
 
 
 @contextlib.contextmanager
@@ -259,13 +224,10 @@ def handle_signals(handler: Callable[[int], None]) -> Iterator[None]:
 
 
 def group_code(codes: Sequence[int]) -> int:
-  """Returns the exit code of a group.
+  """Returns the exit code of a group from those in the order of exit.
 
   Codes that rule out a restart come first, then the first crash, because later
   ones may follow from it, then a preemption.
-
-  Args:
-    codes: of the processes, in the order of their exit.
   """
   for code in (job.CONFIGURATION_ERROR, job.DIVERGED):
     if code in codes:
@@ -289,12 +251,6 @@ def describe(code: int) -> str:
       number = -code if code < 0 else code - 128
       return f'{code} ({signal.Signals(number).name})'
   return f'{code} ({names.get(code, "crash")})'
-
-
-def log_codes(codes: dict[str, int]) -> None:
-  """Logs the exit code of every run of a sweep."""
-  for name, code in codes.items():
-    job.log(f'{name}: {describe(code)}')
 
 
 def _copy(prefix: str, stream) -> None:

@@ -5,23 +5,14 @@ from typing import NamedTuple
 
 
 class Tpu(NamedTuple):
-  """A TPU slice: connected hosts with a few chips each.
-
-  Attributes:
-    hosts: number of hosts; each runs one process.
-    chips: number of chips of a host.
-    accelerator_type: its name for TPU VMs.
-    runtime: system image of TPU VMs.
-    gke_accelerator: node label cloud.google.com/gke-tpu-accelerator.
-    topology: node label cloud.google.com/gke-tpu-topology.
-  """
+  """A TPU slice: connected hosts with a few chips each, one process a host."""
 
   hosts: int
-  chips: int
-  accelerator_type: str
-  runtime: str
-  gke_accelerator: str
-  topology: str
+  chips: int  # of a host
+  accelerator_type: str  # its name for TPU VMs
+  runtime: str  # system image of TPU VMs
+  gke_accelerator: str  # node label cloud.google.com/gke-tpu-accelerator
+  topology: str  # node label cloud.google.com/gke-tpu-topology
 
 
 # v4 and v5p names count cores, two for each chip; the others count chips.
@@ -41,9 +32,7 @@ def _slices() -> dict[str, Tpu]:
   for generation, (kind, runtime, gke, topologies) in _GENERATIONS.items():
     for topology in topologies:
       total = math.prod(map(int, topology.split('x')))
-      chips = min(total, 4)
-      if topology == '2x4':
-        chips = 8  # Runs on one host.
+      chips = 8 if topology == '2x4' else min(total, 4)  # 2x4 is one host.
       size = total if topologies is _SQUARES else 2 * total
       slices[f'{generation}-{size}'] = Tpu(
         total // chips, chips, f'{kind}-{size}', runtime, gke, topology

@@ -26,18 +26,16 @@ _LOGS = 'runs/slurm'
 def main(arguments: Sequence[str] | None = None) -> int:
   """Returns the exit code."""
   options, runs = job.parse(_parser(), arguments)
-  text = script(options, runs, pathlib.Path.cwd())
+  text = _script(options, runs)
   if options.dry_run:
     print(text, end='')
     return job.DONE
   if not shutil.which('sbatch'):
     job.fail('sbatch was not found; run this on a host that submits jobs')
   # The submitting host may lack the GPUs that the nodes have.
-  environment = dict(os.environ)
-  if options.gpus_per_node:
-    environment.setdefault('ACCELERATOR', 'cuda12')
+  needed = {'ACCELERATOR': 'cuda12'} if options.gpus_per_node else {}
   setup = subprocess.run(
-    [job.ROOT / 'launch/setup.sh'], env=environment, check=False
+    [job.ROOT / 'launch/setup.sh'], env=needed | os.environ, check=False
   )
   if setup.returncode:
     return setup.returncode
@@ -47,16 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
   ).returncode
 
 
-def script(
-  options: argparse.Namespace, runs: Sequence[job.Run], folder: pathlib.Path
-) -> str:
-  """Returns the script of one job, or of an array with one task for each run.
-
-  Args:
-    options: of this launcher.
-    runs: each becomes one branch of the script.
-    folder: working folder of the job; relative workdirs are below it.
-  """
+def _script(options: argparse.Namespace, runs: Sequence[job.Run]) -> str:
+  """Returns the script of a job, or of an array with a task for each run."""
+  folder = pathlib.Path.cwd()
   python = str(job.ROOT / '.venv/bin/python')
   cases = [
     f'  {index})\n    run=({shlex.join(run.command(python))})\n    ;;'
@@ -67,7 +58,7 @@ def script(
     # srun does not inherit it from the job.
     exports.append(f'SRUN_CPUS_PER_TASK={options.cpus_per_task}')
   return _SCRIPT.format(
-    directives='\n'.join(_directives(options, runs, folder)),
+    directives='\n'.join(_directives(options, len(runs), folder)),
     folder=shlex.quote(str(folder)),
     exports='\n'.join(f'export {shlex.quote(export)}' for export in exports),
     cases='\n'.join(cases),
@@ -80,15 +71,14 @@ def script(
 
 
 def _directives(
-  options: argparse.Namespace, runs: Sequence[job.Run], folder: pathlib.Path
+  options: argparse.Namespace, num_runs: int, folder: pathlib.Path
 ) -> list[str]:
-  array = len(runs) > 1
+  array = num_runs > 1
+  limit = f'%{options.parallel}' if options.parallel else ''
   flags = {
     'job-name': options.experiment,
     'nodes': options.nodes,
-    'ntasks-per-node': (
-      options.processes_per_node or max(1, options.gpus_per_node)
-    ),
+    'ntasks-per-node': options.processes_per_node or options.gpus_per_node or 1,
     'cpus-per-task': options.cpus_per_task,
     'gpus-per-node': options.gpus_per_node,
     'time': options.time,
@@ -98,10 +88,8 @@ def _directives(
     'open-mode': 'append',
     # Only to the tasks: the script must outlive them to read their exit code.
     'signal': f'TERM@{options.grace}',
+    'array': f'0-{num_runs - 1}{limit}' if array else None,
   }
-  if array:
-    limit = f'%{options.parallel}' if options.parallel else ''
-    flags['array'] = f'0-{len(runs) - 1}{limit}'
   words = [f'--{name}={value}' for name, value in flags.items() if value]
   return [f'#SBATCH {word}' for word in [*words, '--requeue', *options.sbatch]]
 
@@ -158,6 +146,7 @@ exit "$code"
 
 def _parser() -> job.Parser:
   parser = job.Parser('slurm', __doc__)
+  add = parser.add_argument
   parser.add_integer('--nodes', 'nodes of a run (default: 1)', default=1)
   parser.add_integer(
     '--gpus_per_node',
@@ -170,10 +159,10 @@ def _parser() -> job.Parser:
     'processes that share the GPUs of a node (default: one for each GPU)',
   )
   parser.add_integer('--cpus_per_task', 'cores of each process')
-  parser.add_argument('--time', help='time limit, such as 1-00:00:00')
-  parser.add_argument('--partition', help='partition to submit to')
-  parser.add_argument('--account', help='account to charge')
-  parser.add_argument(
+  add('--time', help='time limit, such as 1-00:00:00')
+  add('--partition', help='partition to submit to')
+  add('--account', help='account to charge')
+  add(
     '--sbatch',
     action='append',
     default=[],

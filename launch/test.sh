@@ -54,9 +54,15 @@ section() {
   rm "$log"
 }
 
+# JAX 0.10 is the newest JAX for Python 3.11.
 second_python() {
-  local python version venv
-  python=${SECOND_PYTHON:-$(other_python)}
+  local python=${SECOND_PYTHON:-} version venv oldest=3.11 newest=3.11
+  if [ -z "$python" ]; then
+    if .venv/bin/python -c 'import sys; exit(sys.version_info >= (3, 12))'; then
+      oldest=3.12 newest=3.14
+    fi
+    python=$(launch/find_python.sh "$oldest" "$newest" || echo none)
+  fi
   if [ "$python" = none ]; then
     summary+=$(printf '%-8s%s' '-' 'second Python: none')$'\n'
     return
@@ -66,16 +72,6 @@ second_python() {
   PYTHON=$python launch/setup.sh "$root/$venv"
   section "tests, Python $version" \
     "$venv/bin/python" -m pytest -q -n 2 -m "not ($slow)"
-}
-
-# JAX 0.10 is the newest JAX for Python 3.11.
-other_python() {
-  local is_311='import sys; sys.exit(sys.version_info[:2] != (3, 11))'
-  if .venv/bin/python -c "$is_311"; then
-    launch/find_python.sh 3.12 3.14 || echo none
-  else
-    launch/find_python.sh 3.11 3.11 || echo none
-  fi
 }
 
 main "$@"

@@ -43,15 +43,7 @@ _BUILDERS: dict[str, tuple[type[TextBuilder], str | None]] = {
 NAMES = tuple(_BUILDERS)
 # The style of `tasks.language.tokens.tokenize` for each corpus: the published
 # tokens where the corpus is published as tokens, else our own rule for prose.
-STYLES = {
-  'wikitext2': 'lines',
-  'wikitext103': 'lines',
-  'ptb': 'lines',
-  'text8': 'whitespace',
-  'gutenberg': 'words',
-  'gutenberg/folder': 'words',
-  'gigaword': 'word_lines',
-}
+STYLES = {name: builder.STYLE for name, (builder, _) in _BUILDERS.items()}
 
 
 def prepare(
@@ -69,8 +61,8 @@ def prepare(
 
   Args:
     name: one of `NAMES`.
-    data_dir: the folder for prepared corpora; created if missing.
-    manual_dir: the folder of the user's copy of the corpus. None for
+    data_dir: created if missing.
+    manual_dir: the folder of the user's copy. None for
       `data_dir`/downloads/manual/NAME (with - for /) unless that is empty, else
       for a download.
     download: whether to download a corpus that is in no folder.
@@ -96,7 +88,9 @@ def prepare(
             f'{builder.data_dir} first.'
           )
       else:
-        _prepare(builder, name, parent, manual_dir, download)
+        copy = _find_copy(builder, name, parent, manual_dir, download)
+        log(f'Preparing {name} in {builder.data_dir}')
+        _prepare(builder, copy)
   except (OSError, RuntimeError) as error:  # array_record raises RuntimeError.
     raise DatasetError(
       f'{name} could not be prepared in {parent}: {error}. No partial corpus '
@@ -111,13 +105,6 @@ def documents(
   name: str, split: str, *, data_dir: str | os.PathLike[str]
 ) -> Iterator[str]:
   """Reads the text of a split in order, record by record.
-
-  `tasks.language.tokens` tokenizes it with the style of `STYLES`.
-
-  Args:
-    name: one of `NAMES`.
-    split: 'train', 'valid' or 'test'.
-    data_dir: as for `prepare`.
 
   Returns:
     Strings of at most about a million characters: documents, or the pieces of
@@ -136,8 +123,6 @@ def documents(
 
 def folder(name: str, *, data_dir: str | os.PathLike[str]) -> pathlib.Path:
   """The folder of a prepared corpus, which may also hold derived files.
-
-  Whoever deletes the corpus deletes the files derived from it.
 
   Raises:
     DatasetError: the name is unknown, or the corpus is not prepared.
@@ -166,62 +151,8 @@ def summary(name: str, *, data_dir: str | os.PathLike[str]) -> str:
 
 
 def _check_name(name: str) -> None:
-  if name not in _BUILDERS:
+  if name not in NAMES:
     raise DatasetError(f'There is no corpus {name!r}; choose one of {NAMES}.')
-
-
-def _make_builder(name: str, parent: pathlib.Path) -> TextBuilder:
-  builder, config = _BUILDERS[name]
-  try:
-    return builder(data_dir=parent, config=config)
-  except ParseError as error:
-    raise DatasetError(
-      f'The metadata of {name} is damaged, in {parent / name}: {error}. Delete '
-      'that folder and prepare again.'
-    ) from error
-
-
-def _find_prepared(name: str, data_dir: str | os.PathLike[str]) -> TextBuilder:
-  _check_name(name)
-  builder = _make_builder(name, pathlib.Path(data_dir).expanduser())
-  if not _is_prepared(builder):
-    raise DatasetError(
-      f'{name} is not prepared in {data_dir}. First: {sys.executable} -m '
-      f'rmc_jax.datasets.prepare {name} --data_dir={data_dir}'
-    )
-  return builder
-
-
-def _is_prepared(builder: TextBuilder) -> bool:
-  if builder.info.initialized and set(builder.counts) == set(SPLITS):
-    return True
-  if builder.data_path.exists():
-    raise DatasetError(
-      f'{builder.data_dir} is incomplete. Delete that folder and prepare again.'
-    )
-  return False
-
-
-def _prepare(
-  builder: TextBuilder,
-  name: str,
-  parent: pathlib.Path,
-  manual_dir: str | os.PathLike[str] | None,
-  download: bool,
-) -> None:
-  # Left by killed processes; the lock excludes live ones.
-  for partial in builder.data_path.parent.glob('incomplete.*'):
-    shutil.rmtree(partial)
-  manual = _manual_folder(builder, name, parent, manual_dir, download)
-  log(f'Preparing {name} in {builder.data_dir}')
-  if not manual.is_dir():
-    log('Downloading it; --manual_dir=FOLDER takes your own copy instead.')
-  # TFDS prints to the standard output that the size is unknown.
-  with contextlib.redirect_stdout(io.StringIO()):
-    builder.download_and_prepare(
-      file_format=FILE_FORMAT,
-      download_config=tfds.download.DownloadConfig(manual_dir=manual),
-    )
 
 
 @contextlib.contextmanager
@@ -237,34 +168,79 @@ def _lock(parent: pathlib.Path, name: str) -> Iterator[None]:
     yield
 
 
-def _manual_folder(
+def _make_builder(name: str, parent: pathlib.Path) -> TextBuilder:
+  builder, config = _BUILDERS[name]
+  try:
+    return builder(data_dir=parent, config=config)
+  except ParseError as error:
+    raise DatasetError(
+      f'The metadata of {name} is damaged, in {parent / name}: {error}. Delete '
+      'that folder and prepare again.'
+    ) from error
+
+
+def _is_prepared(builder: TextBuilder) -> bool:
+  if builder.info.initialized and set(builder.counts) == set(SPLITS):
+    return True
+  if builder.data_path.exists():
+    raise DatasetError(
+      f'{builder.data_dir} is incomplete. Delete that folder and prepare again.'
+    )
+  return False
+
+
+def _find_copy(
   builder: TextBuilder,
   name: str,
   parent: pathlib.Path,
   manual_dir: str | os.PathLike[str] | None,
   download: bool,
 ) -> pathlib.Path:
-  """The folder of the user's files; TFDS downloads if it does not exist."""
-  needed = builder.MANUAL_DOWNLOAD_INSTRUCTIONS
-  if manual_dir is not None:
-    given = pathlib.Path(manual_dir).expanduser()
-    if not given.is_dir() or not any(given.iterdir()):
-      raise DatasetError(f'{given} is not a folder, or is empty. {needed}')
-    return given
-  default = parent / 'downloads' / 'manual' / name.replace('/', '-')
-  if default.is_dir() and any(default.iterdir()):
-    return default
-  if builder.can_download and download:
-    return default
-  reason = (
-    'was not to be downloaded'
-    if builder.can_download
-    else f'cannot be downloaded ({builder.LICENSE})'
-  )
-  raise DatasetError(
-    f'{name} {reason}, and {default} has no copy. Put your copy there, or name '
-    f'its folder (--manual_dir). {needed}'
-  )
+  """The folder of the user's files; empty or absent for a download."""
+  if manual_dir is None:
+    folder = parent / 'downloads' / 'manual' / name.replace('/', '-')
+    reason = (
+      'was not to be downloaded'
+      if builder.can_download
+      else f'cannot be downloaded ({builder.LICENSE})'
+    )
+    problem = (
+      f'{name} {reason}, and {folder} has no copy. Put your copy there, or '
+      'name its folder (--manual_dir).'
+    )
+  else:
+    download = False
+    folder = pathlib.Path(manual_dir).expanduser()
+    problem = f'{folder} is not a folder, or is empty.'
+  has_files = folder.is_dir() and any(folder.iterdir())
+  if not has_files and not (download and builder.can_download):
+    raise DatasetError(f'{problem} {builder.MANUAL_DOWNLOAD_INSTRUCTIONS}')
+  return folder
+
+
+def _prepare(builder: TextBuilder, copy: pathlib.Path) -> None:
+  # Left by killed processes; the lock excludes live ones.
+  for partial in builder.data_path.parent.glob('incomplete.*'):
+    shutil.rmtree(partial)
+  if not copy.is_dir():
+    log('Downloading it; --manual_dir=FOLDER takes your own copy instead.')
+  # TFDS prints to the standard output that the size is unknown.
+  with contextlib.redirect_stdout(io.StringIO()):
+    builder.download_and_prepare(
+      file_format=FILE_FORMAT,
+      download_config=tfds.download.DownloadConfig(manual_dir=copy),
+    )
+
+
+def _find_prepared(name: str, data_dir: str | os.PathLike[str]) -> TextBuilder:
+  _check_name(name)
+  builder = _make_builder(name, pathlib.Path(data_dir).expanduser())
+  if not _is_prepared(builder):
+    raise DatasetError(
+      f'{name} is not prepared in {data_dir}. First: {sys.executable} -m '
+      f'rmc_jax.datasets.prepare {name} --data_dir={data_dir}'
+    )
+  return builder
 
 
 def _read(builder: TextBuilder, split: str) -> Iterator[str]:

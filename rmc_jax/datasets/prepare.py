@@ -13,14 +13,27 @@ from rmc_jax.datasets import load
 
 def main(arguments: Sequence[str] | None = None) -> int:
   """Prepares one corpus; returns the exit code."""
-  options = _parse(arguments)
+  parser = argparse.ArgumentParser(
+    prog='python -m rmc_jax.datasets.prepare',
+    description='Makes a text corpus ready for language modelling.',
+  )
+  add = parser.add_argument
+  add('name', metavar='NAME', help=', '.join(load.NAMES))
+  add(
+    '--data_dir',
+    default='data',
+    help='where prepared corpora are kept (default: data)',
+  )
+  add('--manual_dir', help='the folder with your own copy of the corpus')
+  add(
+    '--download',
+    action=argparse.BooleanOptionalAction,
+    default=True,
+    help='download what the licence allows (default: yes)',
+  )
+  options = parser.parse_args(arguments)
   try:
-    load.prepare(
-      options.name,
-      data_dir=options.data_dir,
-      manual_dir=options.manual_dir,
-      download=options.download,
-    )
+    load.prepare(**vars(options))
     summary = load.summary(options.name, data_dir=options.data_dir)
   except load.DatasetError as error:
     sys.stderr.write(f'prepare: {error}\n')
@@ -30,29 +43,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 130
   sys.stdout.write(f'{summary}\n')
   return 0
-
-
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-  parser = argparse.ArgumentParser(
-    prog='python -m rmc_jax.datasets.prepare',
-    description='Makes a text corpus ready for language modelling.',
-  )
-  parser.add_argument('name', metavar='NAME', help=', '.join(load.NAMES))
-  parser.add_argument(
-    '--data_dir',
-    default='data',
-    help='where prepared corpora are kept (default: data)',
-  )
-  parser.add_argument(
-    '--manual_dir', help='the folder with your own copy of the corpus'
-  )
-  parser.add_argument(
-    '--download',
-    action=argparse.BooleanOptionalAction,
-    default=True,
-    help='download what the licence allows (default: yes)',
-  )
-  return parser.parse_args(arguments)
 
 
 if __name__ == '__main__':

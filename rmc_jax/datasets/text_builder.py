@@ -5,10 +5,10 @@ TensorFlow beyond one gigabyte. Text that is read in order needs no sorting, so
 here records are written to their shards one by one.
 """
 
-import abc
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import itertools
 import pathlib
 from typing import Any
 from typing import cast
@@ -20,6 +20,7 @@ from rmc_jax.datasets.progress import Progress
 from rmc_jax.datasets.text_files import blocks
 from rmc_jax.datasets.text_files import check
 from rmc_jax.datasets.text_files import DatasetError
+from rmc_jax.datasets.text_files import find
 from rmc_jax.datasets.text_files import pieces
 from rmc_jax.datasets.text_files import Source
 
@@ -36,9 +37,12 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
   A record is {'document': the document's name, 'text': a piece of it}. Joined,
   the pieces of a document are its text.
 
-  A subclass finds its files in `_sources` and defines:
+  A subclass defines:
     DESCRIPTION, CITATION, HOMEPAGE, LICENSE: for the user.
     MANUAL_DOWNLOAD_INSTRUCTIONS: the files and their names.
+    STYLE: of `tasks.language.tokens.tokenize`.
+    FILES: names of the file of a split, with {} for the split; or `_sources`.
+    ARCHIVE, MEMBER: the published zip archive, and the file of a split in it.
     URL: the file to download; '' if the licence forbids it.
     PUBLISHED: split -> {one of `COUNTS` -> its value in the published corpus}.
       Tokens are words between white space, and one more for every line.
@@ -47,17 +51,15 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
 
   VERSION = tfds.core.Version('1.0.0')
   RELEASE_NOTES: ClassVar[dict[str, str]] = {'1.0.0': 'First version.'}
-  DESCRIPTION = CITATION = HOMEPAGE = LICENSE = URL = ''
+  DESCRIPTION = CITATION = HOMEPAGE = LICENSE = STYLE = ''
+  ARCHIVE = MEMBER = URL = ''
+  FILES: ClassVar[tuple[str, ...]] = ()
   PUBLISHED: ClassVar[Mapping[str, Mapping[str, int]]] = {}
   RECORDS_PER_SHARD = 256
 
   def __init_subclass__(cls, **kwargs):
     # `load.py` lists the builders; TFDS has a gigaword of its own.
     super().__init_subclass__(skip_registration=True, **kwargs)
-
-  @abc.abstractmethod
-  def _sources(self, path: pathlib.Path) -> Sources:
-    """Split -> its files in order, in the user's folder or in a download."""
 
   @property
   def can_download(self) -> bool:
@@ -69,23 +71,26 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     """Split -> {one of `COUNTS` -> its value} of the prepared corpus."""
     return cast(dict[str, dict[str, int]], self.info.metadata)
 
+  def _sources(self, path: pathlib.Path) -> Sources:
+    """Split -> its files in order, in the user's folder or in a download."""
+    archive = path / self.ARCHIVE if path.is_dir() else path
+    if archive.is_file():
+      return {s: [Source(archive, self.MEMBER.format(s))] for s in SPLITS}
+    return {
+      split: [find(path, [name.format(split) for name in self.FILES])]
+      for split in SPLITS
+    }
+
   def _download(self, dl_manager: tfds.download.DownloadManager) -> Sources:
     """Downloads the corpus; returns split -> its files in order."""
     return self._sources(self._fetch(dl_manager, self.URL))
 
   def _documents(self, source: Source) -> Iterator[tuple[str, Iterator[str]]]:
-    """Yields the documents of a file: the name, and parts of the text.
-
-    Documents without text are skipped.
-    """
+    """Yields the name and parts of each document; empty ones are skipped."""
     yield source.title, blocks(source)
 
   def _fetch(self, dl_manager: tfds.download.DownloadManager, urls: Any) -> Any:
-    """Downloads a URL, or a dict of URLs; returns the path or paths.
-
-    Raises:
-      DatasetError: the download failed.
-    """
+    """Downloads a URL, or a dict of URLs; returns the path or paths."""
     try:
       paths = dl_manager.download(urls)
     except (OSError, tfds.download.DownloadError) as error:
@@ -119,17 +124,15 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
       sources = self._download(dl_manager)
     else:
       sources = self._sources(folder)
-    for split in SPLITS:
-      for source in sources[split]:
-        check(source)
+    for source in itertools.chain(*sources.values()):
+      check(source)
     return {
       split: self._generate_examples(split, sources[split]) for split in SPLITS
     }
 
   def _generate_examples(self, split: str, sources: Sequence[Source]):
-    """Yields (index, record); the counts go to the metadata at the end."""
+    """Yields records; the counts go to the metadata at the end."""
     counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
-    index = 0
     with Progress(split, len(sources)) as progress:
       for files, source in enumerate(sources):
         for name, parts in self._documents(source):
@@ -139,8 +142,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             counts['characters'] += len(text)
             counts['bytes'] += len(text.encode())
             progress.update(files, counts['bytes'])
-            yield index, {'document': name, 'text': text}
-            index += 1
+            yield {'document': name, 'text': text}
           if text:
             counts['documents'] += 1
             # A last line without a line end counts too.
@@ -168,10 +170,9 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     writer = tfds.core.SequentialWriter(
       written, self.RECORDS_PER_SHARD, file_format=FILE_FORMAT
     )
-    for split, examples in self._split_generators(dl_manager).items():
+    for split, records in self._split_generators(dl_manager).items():
       writer.initialize_splits([split])
       # Typed as a list, but iterated over once, so a generator will do.
-      records: Any = (record for _, record in examples)
-      writer.add_examples({split: records})
+      writer.add_examples({split: cast(Any, records)})
     writer.close_all()
     self.info.set_splits(written.splits)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import contextlib
 import gzip
 import io
+import itertools
 import pathlib
 from typing import cast
 from typing import IO
@@ -31,21 +32,13 @@ class DatasetError(ConfigurationError):
 
 
 class Source(NamedTuple):
-  """The location of a text.
+  """The location of a text."""
 
-  Attributes:
-    path: a plain file, a .gz file, or a zip archive.
-    member: the name inside the archive; '' if `path` is not an archive.
-    start: the first character of the text.
-    stop: the character after the last; None for the end of the file.
-    name: the name of the text; '' for the name of its file.
-  """
-
-  path: pathlib.Path
-  member: str = ''
-  start: int = 0
-  stop: int | None = None
-  name: str = ''
+  path: pathlib.Path  # a plain file, a .gz file, or a zip archive
+  member: str = ''  # the name inside the archive
+  start: int = 0  # the first character
+  stop: int | None = None  # the character after the last; None: all
+  name: str = ''  # of the text; '' for that of its file
 
   @property
   def title(self) -> str:
@@ -93,6 +86,14 @@ def check(source: Source) -> None:
     )
 
 
+def check_distinct(sources: Sequence[Source], kind: str) -> None:
+  """Raises DatasetError if two sources, each a `kind`, have the same title."""
+  ordered = sorted(sources, key=lambda source: source.title)
+  for one, other in itertools.pairwise(ordered):
+    if one.title == other.title:
+      raise DatasetError(f'{one} and {other} are the same {kind}. Remove one.')
+
+
 @contextlib.contextmanager
 def open_text(source: Source) -> Iterator[TextIO]:
   """Opens the whole file as UTF-8; line ends of any system become '\\n'.
@@ -104,7 +105,7 @@ def open_text(source: Source) -> Iterator[TextIO]:
   with contextlib.ExitStack() as stack:
     raw = None
     try:
-      raw = stack.enter_context(_open_bytes(source, stack))
+      raw = stack.enter_context(_open_bytes(source))
       # Some books begin with a byte order mark.
       yield stack.enter_context(io.TextIOWrapper(raw, encoding='utf-8-sig'))
     except UnicodeDecodeError as error:
@@ -132,15 +133,16 @@ def open_text(source: Source) -> Iterator[TextIO]:
       ) from error
 
 
-def _open_bytes(source: Source, stack: contextlib.ExitStack) -> IO[bytes]:
+def _open_bytes(source: Source) -> IO[bytes]:
   if source.member:
-    archive = stack.enter_context(zipfile.ZipFile(source.path))
-    if source.member not in archive.namelist():
-      raise DatasetError(
-        f'{source.path} has no {source.member}. It has: '
-        f'{", ".join(archive.namelist()[:8])}. Fetch the archive again.'
-      )
-    return archive.open(source.member)
+    # The open member keeps the archive's file open.
+    with zipfile.ZipFile(source.path) as archive:
+      if source.member not in archive.namelist():
+        raise DatasetError(
+          f'{source.path} has no {source.member}. It has: '
+          f'{", ".join(archive.namelist()[:8])}. Fetch the archive again.'
+        )
+      return archive.open(source.member)
   if source.path.suffix == '.gz':
     return cast(IO[bytes], gzip.open(source.path))
   return source.path.open('rb')
@@ -160,15 +162,10 @@ def blocks(source: Source) -> Iterator[str]:
 
 
 def pieces(parts: Iterable[str], size: int = PIECE) -> Iterator[str]:
-  """Cuts a text into pieces of at most `size` characters.
+  """Cuts the text of `parts` into pieces of at most `size` characters.
 
-  Args:
-    parts: strings that joined are the text.
-    size: characters of a piece, at most.
-
-  Yields:
-    Strings that joined are the text. A piece ends after a line end; if a line
-    is longer than a piece, after a space; if it has none, anywhere.
+  A piece ends after a line end; if a line is longer than a piece, after a
+  space; if it has none, anywhere.
   """
   buffer = ''
   for part in parts:

@@ -11,31 +11,19 @@ ORDERS = ('farthest', 'nearest')
 
 
 class Question(NamedTuple):
-  """One sequence and its question. O objects, T = O steps.
+  """One sequence and its question. O objects, T = O steps."""
 
-  Attributes:
-    vectors: [T, features] the objects, in the order in which they are shown.
-    labels: [T] integers, a permutation of 0 .. O-1: the label of each object.
-    n: () integer in 0 .. O-1, the rank asked for; 0 is the farthest (nearest).
-    m: () integer in 0 .. O-1, the label of the reference vector.
-  """
-
-  vectors: Array
-  labels: Array
-  n: Array
-  m: Array
+  vectors: Array  # [T, features] objects in the order in which they are shown
+  labels: Array  # [T] of the objects, a permutation of 0 .. O-1
+  n: Array  # () in 0 .. O-1, the rank asked for; 0 is the farthest (nearest)
+  m: Array  # () in 0 .. O-1, the label of the reference vector
 
 
 class Example(NamedTuple):
-  """An encoded question and its answer.
+  """An encoded question and its answer."""
 
-  Attributes:
-    inputs: [T, features + 3 * O], see `encode`.
-    target: () integer, the label that answers the question.
-  """
-
-  inputs: Array
-  target: Array
+  inputs: Array  # [T, features + 3 * O], see `encode`
+  target: Array  # () integer, the label that answers the question
 
 
 def sample(
@@ -49,13 +37,8 @@ def sample(
 
   Vectors are uniform in [-1, 1), labels a random permutation, n and m uniform
   over all objects, so the reference itself is the answer once in `num_objects`
-  times (Santoro et al. 2018, appendix A.1).
-
-  Args:
-    key: random key, consumed.
-    num_objects: O, vectors in a sequence.
-    num_features: size of a vector.
-    order: 'farthest' as in the paper, 'nearest' as in the authors' dataset.
+  times (Santoro et al. 2018, appendix A.1). Consumes `key`; for `order` see
+  `answer`.
   """
   question = sample_question(key, num_objects, num_features)
   return Example(encode(question), answer(question, order))
@@ -76,17 +59,14 @@ def sample_question(
 
 
 def answer(question: Question, order: str = 'farthest') -> Array:
-  """The label at rank n of the Euclidean distances from vector m.
+  """The label () at rank n of the Euclidean distances from vector m.
 
   Args:
     question: one question.
-    order: 'farthest': rank 0 is the farthest vector, the last rank the
-      reference. 'nearest': rank 0 is the reference, as in the authors' dataset,
-      `sonnet/examples/dataset_nth_farthest.py`, which in spite of its name
-      sorts in ascending order.
-
-  Returns:
-    () integer label.
+    order: 'farthest' as in the paper: rank 0 is the farthest vector, the last
+      rank the reference. 'nearest': rank 0 is the reference, as in the authors'
+      dataset, `sonnet/examples/dataset_nth_farthest.py`, which in spite of its
+      name sorts in ascending order.
 
   Raises:
     ValueError: unknown order.
@@ -101,16 +81,10 @@ def answer(question: Question, order: str = 'farthest') -> Array:
 
 
 def encode(question: Question) -> Array:
-  """The inputs (x_t; l_t; n; m) of the paper's appendix A.1.
+  """The inputs (x_t; l_t; n; m), [T, features + 3 * O], of appendix A.1.
 
+  Label, n and m are one-hot vectors of size O, n and m the same at every step.
   The authors' dataset has m before n; the parity suite swaps these columns.
-
-  Args:
-    question: one question.
-
-  Returns:
-    [T, features + 3 * O]: the vector, then label, n and m as one-hot vectors
-    of size O, n and m the same at every step.
   """
   n, m = (jnp.full_like(question.labels, x) for x in (question.n, question.m))
   one_hots = jax.nn.one_hot(

@@ -1,13 +1,13 @@
 """Builder of English Gigaword, fifth edition, from the user's own copy."""
 
 from collections.abc import Iterator
-import itertools
 import pathlib
 
 from rmc_jax.datasets.gigaword import sgml
 from rmc_jax.datasets.text_builder import Sources
 from rmc_jax.datasets.text_builder import SPLITS
 from rmc_jax.datasets.text_builder import TextBuilder
+from rmc_jax.datasets.text_files import check_distinct
 from rmc_jax.datasets.text_files import DatasetError
 from rmc_jax.datasets.text_files import open_text
 from rmc_jax.datasets.text_files import Source
@@ -48,6 +48,7 @@ class GigaWord(TextBuilder):
     'cna_eng, ltw_eng, nyt_eng, wpb_eng and xin_eng of LDC2011T07 with their '
     'monthly files, such as data/afp_eng/afp_eng_199405.gz.'
   )
+  STYLE = 'word_lines'
   RECORDS_PER_SHARD = 100_000  # of about 2.5 kB each
 
   def _sources(self, path: pathlib.Path) -> Sources:
@@ -55,11 +56,7 @@ class GigaWord(TextBuilder):
     for wire, published in NEWSWIRES.items():
       found = path.glob(f'**/{wire}_eng/{wire}_eng_[0-9]*')
       months = sorted(map(Source, found), key=lambda month: month.title)
-      for one, other in itertools.pairwise(months):
-        if one.title == other.title:
-          raise DatasetError(
-            f'{one} and {other} are the same month. Remove one.'
-          )
+      check_distinct(months, 'month')
       if len(months) != published:
         raise DatasetError(
           f'{path} has {len(months)} files of {wire}_eng; the corpus has '

@@ -34,15 +34,11 @@ class MalformedError(ValueError):
 
 
 def documents(lines: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-  """Parses the documents of a file.
+  """Yields the name and the lines of each document of a file.
 
-  Args:
-    lines: of the file, with or without line ends.
-
-  Yields:
-    The name of a document and its lines, each with its line end: the headline
-    and every paragraph as one line each; outside paragraphs, lines as they are.
-    Datelines and blank lines are skipped; entities are replaced.
+  The headline and every paragraph are one line; outside paragraphs, lines are
+  as in the file. Each has its line end. Datelines and blank lines are skipped;
+  entities are replaced.
 
   Raises:
     MalformedError: a tag is missing or misplaced; has the line number.

@@ -1,7 +1,6 @@
 """Builder of books: PG-19 as published, or any folder of .txt files."""
 
 import hashlib
-import itertools
 import json
 import pathlib
 from urllib.parse import quote
@@ -11,6 +10,7 @@ import tensorflow_datasets as tfds
 from rmc_jax.datasets.text_builder import Sources
 from rmc_jax.datasets.text_builder import SPLITS
 from rmc_jax.datasets.text_builder import TextBuilder
+from rmc_jax.datasets.text_files import check_distinct
 from rmc_jax.datasets.text_files import contents
 from rmc_jax.datasets.text_files import DatasetError
 from rmc_jax.datasets.text_files import Source
@@ -53,6 +53,7 @@ class Gutenberg(TextBuilder):
     'PG-19: Apache License 2.0; its books are in the public domain in the '
     'United States. Your own books: their own licences.'
   )
+  STYLE = 'words'
   URL = 'https://storage.googleapis.com'
   MANUAL_DOWNLOAD_INSTRUCTIONS = (
     'Needed in the folder, for gutenberg (PG-19): train/, validation/ and '
@@ -136,17 +137,12 @@ def _books(folder: pathlib.Path) -> list[Source]:
       f'{Gutenberg.MANUAL_DOWNLOAD_INSTRUCTIONS}'
     )
   books = [Source(path) for path in paths]
-  for one, other in itertools.pairwise(sorted(books, key=lambda b: b.title)):
-    if one.title == other.title:
-      raise DatasetError(f'{one} and {other} are the same book. Remove one.')
+  check_distinct(books, 'book')
   return books
 
 
 def _split_by_book(books: list[Source]) -> Sources:
-  """Splits by the digests of the names, so that books keep their split.
-
-  A few may change it when books are added or removed.
-  """
+  """Splits by the digests of the names: few books change it if one is added."""
   share = max(1, len(books) // 20)
   if len(books) < 3:
     raise DatasetError(

@@ -3,12 +3,7 @@
 Its licence forbids redistribution, so it needs the user's own copy.
 """
 
-import pathlib
-
-from rmc_jax.datasets.text_builder import Sources
-from rmc_jax.datasets.text_builder import SPLITS
 from rmc_jax.datasets.text_builder import TextBuilder
-from rmc_jax.datasets.text_files import find
 
 
 class PennTreebank(TextBuilder):
@@ -40,9 +35,5 @@ class PennTreebank(TextBuilder):
     'valid': {'tokens': 73_760},
     'test': {'tokens': 82_430},
   }
-
-  def _sources(self, path: pathlib.Path) -> Sources:
-    return {
-      split: [find(path, (f'ptb.{split}.txt', f'{split}.txt'))]
-      for split in SPLITS
-    }
+  STYLE = 'lines'
+  FILES = ('ptb.{}.txt', '{}.txt')

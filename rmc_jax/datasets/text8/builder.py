@@ -5,8 +5,6 @@ import pathlib
 from rmc_jax.datasets.text_builder import Sources
 from rmc_jax.datasets.text_builder import SPLITS
 from rmc_jax.datasets.text_builder import TextBuilder
-from rmc_jax.datasets.text_files import find
-from rmc_jax.datasets.text_files import Source
 
 
 class Text8(TextBuilder):
@@ -27,7 +25,10 @@ class Text8(TextBuilder):
     'Text of Wikipedia: GNU Free Documentation License, and Creative Commons '
     'Attribution-ShareAlike 3.0 Unported.'
   )
-  URL = 'http://mattmahoney.net/dc/text8.zip'
+  STYLE = 'whitespace'
+  FILES = ('text8',)
+  ARCHIVE, MEMBER = 'text8.zip', 'text8'
+  URL = f'http://mattmahoney.net/dc/{ARCHIVE}'
   MANUAL_DOWNLOAD_INSTRUCTIONS = (
     'Needed in the folder: text8.zip, or text8 from it, or text8.gz.'
   )
@@ -38,15 +39,11 @@ class Text8(TextBuilder):
   }
 
   def _sources(self, path: pathlib.Path) -> Sources:
-    archive = path / 'text8.zip' if path.is_dir() else path
-    if archive.is_file():
-      file = Source(archive, 'text8')
-    else:
-      file = find(path, ('text8',))
+    files = super()._sources(path)
     first, second, _ = (self.PUBLISHED[s]['characters'] for s in SPLITS)
     starts = 0, first, first + second
     stops = first, first + second, None  # None detects files that are too long
     return {
-      split: [file._replace(start=start, stop=stop)]
+      split: [files[split][0]._replace(start=start, stop=stop)]
       for split, start, stop in zip(SPLITS, starts, stops, strict=True)
     }

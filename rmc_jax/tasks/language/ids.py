@@ -30,16 +30,16 @@ def write_ids(
   style: str,
   lower: bool = False,
 ) -> int:
-  """Writes the ids of all documents; only a few are in memory at a time.
+  """Writes the ids of a split; only a few are in memory at a time.
 
   The write is atomic: a process that dies leaves the previous file.
 
   Args:
     path: the file, in an existing folder.
-    documents: of one split, in order, read once.
-    vocabulary: the vocabulary, needed again to read the ids.
+    documents: in order, read once.
+    vocabulary: needed again to read the ids.
     style: of `tokens.tokenize`, as for the counts of the vocabulary.
-    lower: of `tokens.tokenize`, likewise.
+    lower: likewise.
 
   Returns:
     The number of ids.
@@ -63,28 +63,19 @@ def write_ids(
         f'No tokens for {path}: the split is empty. Check the files that it '
         'was prepared from.'
       )
-    header = json.dumps(
-      {
-        'format': _FORMAT,
-        'dtype': dtype.str,
-        'count': count,
-        'vocabulary': vocabulary.digest,
-      }
-    )
+    header = {
+      'format': _FORMAT,
+      'dtype': dtype.str,
+      'count': count,
+      'vocabulary': vocabulary.digest,
+    }
     file.seek(0)
-    file.write(header.encode().ljust(_HEADER_BYTES - 1) + b'\n')
+    file.write(json.dumps(header).encode().ljust(_HEADER_BYTES - 1) + b'\n')
   return count
 
 
 def read_ids(path: str | os.PathLike, vocabulary: Vocabulary) -> np.memmap:
-  """Memory-maps a file of `write_ids`.
-
-  Args:
-    path: the file.
-    vocabulary: the vocabulary that the ids were written with.
-
-  Returns:
-    [tokens] uint16 or int32, read-only.
+  """Memory-maps a file of `write_ids`: [tokens] uint16 or int32, read-only.
 
   Raises:
     ValueError: the file is missing, damaged, or of another vocabulary.

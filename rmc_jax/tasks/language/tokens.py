@@ -25,14 +25,7 @@ _WORD = re.compile(
 def count(
   documents: Iterable[str], style: str, lower: bool = False
 ) -> collections.Counter[str]:
-  """Counts the tokens of documents, which are read once.
-
-  The other arguments are those of `tokenize`; `Vocabulary.build` takes the
-  result.
-
-  Raises:
-    ValueError: unknown style.
-  """
+  """Counts the tokens of documents, which are read once; see `tokenize`."""
   counts = collections.Counter()
   for document in documents:
     counts.update(tokenize(document, style, lower))
@@ -57,12 +50,7 @@ def tokenize(text: str, style: str, lower: bool = False) -> Iterator[str]:
     'whitespace': words between white space and nothing else, for Text8, which
       has neither lines nor documents.
   Only a line feed ends a line. For 'lines' and 'word_lines' a last line without
-  one counts too, so '' is a blank line.
-
-  Args:
-    text: a document or a part of one: a line, an article, a book, a corpus.
-    style: one of `STYLES`.
-    lower: whether to convert to lower case.
+  one counts too, so '' is a blank line. `lower` converts to lower case.
 
   Raises:
     ValueError: unknown style; raised before the first token is requested.

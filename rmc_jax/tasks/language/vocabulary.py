@@ -26,8 +26,7 @@ class Vocabulary:
   sorted alphabetically, so ids do not depend on the order of the text.
 
   Attributes:
-    words: distinct, with `EOS` and `unknown` among them, which are ordered by
-      frequency too.
+    words: distinct; `EOS` and `unknown` are among them, by frequency too.
     counts: the occurrences of each word in the training text; for `unknown`,
       also those of all words outside of the vocabulary.
     unknown: the symbol for all words outside of the vocabulary.
@@ -51,8 +50,7 @@ class Vocabulary:
     Args:
       counts: word -> occurrences, from `tokens.count`. `EOS` and `unknown` are
         added if missing.
-      max_size: the largest size of the vocabulary, both symbols included; None
-        for no limit.
+      max_size: the most words, both symbols included; None for no limit.
       unknown: replaces all other words. It may occur in the text, as it does in
         WikiText and Penn Treebank.
       min_count: words with fewer occurrences are left out; 5 for Text8 in
@@ -139,8 +137,7 @@ class Vocabulary:
     """Reads a file of `save`.
 
     Raises:
-      ValueError: the file is missing, is not UTF-8, or is not a vocabulary;
-        has its name and the line or byte.
+      ValueError: the file is missing, is not UTF-8, or is not a vocabulary.
     """
     title, *lines = _read(path).removesuffix('\n').split('\n')
     name, _, unknown = title.partition('\t')

@@ -22,19 +22,17 @@ class Windows:
 
   Step s is window s % num_windows of epoch s // num_windows. Every epoch has
   the same order, because the state is carried from window to window.
+
+  Args:
+    ids: [tokens] integers, from `ids.read_ids`; read only by `batch_at`.
+    batch_size: B, the rows of all processes together.
+    window: T, the tokens per row and step.
+
+  Raises:
+    ValueError: a size is below 1, or the text is shorter than B T + 1.
   """
 
   def __init__(self, ids: np.ndarray, batch_size: int, window: int):
-    """Maps the text; reads none of it.
-
-    Args:
-      ids: [tokens] integers, from `ids.read_ids`.
-      batch_size: B, the rows of all processes together.
-      window: T, the tokens per row and step.
-
-    Raises:
-      ValueError: a size is below 1, or the text is shorter than B T + 1.
-    """
     ids = np.asanyarray(ids)  # keeps a memory map, whose file errors name
     _check(ids, window)
     if batch_size < 1:
@@ -59,7 +57,7 @@ class Windows:
     """The batch of a step.
 
     Args:
-      step: the training step, from 0.
+      step: from 0.
       rows: the rows of this process, as from `training.parallel.process_rows`;
         only these are read.
 
@@ -81,9 +79,9 @@ class Windows:
     window = step % self.num_windows
     span = slice(window * self.window, (window + 1) * self.window)
     return {
-      'inputs': self._inputs[rows, span].astype(np.int32),  # [b, T]
-      'targets': self._targets[rows, span].astype(np.int32),  # [b, T]
-      'reset': np.full(stop - first, window == 0),  # [b]
+      'inputs': self._inputs[rows, span].astype(np.int32),
+      'targets': self._targets[rows, span].astype(np.int32),
+      'reset': np.full(stop - first, window == 0),
     }
 
 
@@ -92,22 +90,11 @@ def continuous(
 ) -> Iterator[dict[str, np.ndarray]]:
   """Yields a whole split once, in order and as one row, for evaluation.
 
-  Inputs are <eos>, ids[0], ..., ids[-2] and targets are ids, T at a time. So
-  every token is a target once, the first one after an <eos>, and for any T the
-  perplexity is that of the published number of tokens. (The common PyTorch
-  convention leaves out the first token of each row.)
-
-  Args:
-    ids: [tokens] integers, from `ids.read_ids`.
-    window: T.
-    eos: the id of <eos>, `Vocabulary.eos`.
-
-  Returns:
-    An iterator over the windows:
-      inputs: [1, T] int32.
-      targets: [1, T] int32.
-      mask: [1, T] bool, False for the padding of the last window, which is
-        `eos`.
+  Inputs are <eos>, ids[0], ..., ids[-2] and targets are ids, [1, T] int32 at a
+  time, with T = window. So every token is a target once, the first one after an
+  <eos>, and for any T the perplexity is that of the published number of tokens.
+  (The common PyTorch convention leaves out the first token of each row.) The
+  mask, [1, T] bool, is False for the padding of the last window with `eos`.
 
   Raises:
     ValueError: `window` is below 1, or there are no tokens; raised at once.

@@ -56,10 +56,9 @@ def multiply_add(
 
   Args:
     value: [n] limbs.
-    factor: [m] limbs of a non-negative integer; or an integer in -9 .. 9 and
-      zeros.
+    factor: [m] limbs of an integer >= 0; or an integer in -9 .. 9 and zeros.
     count: () integer in -9 .. 9.
-    other: [m] limbs of a non-negative integer.
+    other: [m] limbs of an integer >= 0.
   """
   n, m = value.shape[0], other.shape[0]
   limbs, carry = [], 0
@@ -82,16 +81,16 @@ def multiply_add(
 
 def less(a: Array, b: Array) -> Array:
   """Whether a < b, for two values [n]: () bool."""
-  result = False
-  for index in range(a.shape[0] - 1):
-    result = (a[index] < b[index]) | ((a[index] == b[index]) & result)
-  top_a, top_b = _signed(a[-1]), _signed(b[-1])
-  return (top_a < top_b) | ((top_a == top_b) & result)
+  result = jnp.array(False)
+  for limb_a, limb_b in zip(_signed(a), _signed(b), strict=True):
+    result = (limb_a < limb_b) | ((limb_a == limb_b) & result)
+  return result
 
 
-def _signed(top: Array) -> Array:
-  """The top limb of an integer, negative if the integer is."""
-  return jnp.where(top >= LIMB // 2, top - LIMB, top)
+def _signed(value: Array) -> list[Array]:
+  """The limbs of an integer, of which the top one is negative if it is."""
+  *limbs, top = value
+  return [*limbs, jnp.where(top >= LIMB // 2, top - LIMB, top)]
 
 
 def last_digits(
@@ -101,7 +100,7 @@ def last_digits(
 
   Args:
     value: [n] limbs.
-    num_digits: () integer in 1 .. max_digits.
+    num_digits: () integer in 1 .. D.
     max_digits: D, at most 4 n.
 
   Returns:

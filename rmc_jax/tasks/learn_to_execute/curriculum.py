@@ -1,9 +1,8 @@
 """Curricula of sample difficulty, which may increase during training.
 
 The state is part of the training's network state, so checkpoints include it.
-Samples are drawn with `sample_difficulty(state, key)`. After each update,
-`update(state, mean_loss)` takes the mean loss of the whole batch, over all
-devices, so that the state is the same on each.
+After each update, `update` takes the mean loss over all devices, so that the
+state is the same on each.
 """
 
 import dataclasses
@@ -22,17 +21,11 @@ NAMES = ('baseline', 'mix', 'naive', 'combine')
 
 
 class CurriculumState(NamedTuple):
-  """The state of a curriculum. W is the window.
+  """The state of a curriculum. W is the window."""
 
-  Attributes:
-    difficulty: the current largest length and nesting.
-    losses: [W] float32, mean losses of the last updates, newest last.
-    num_losses: () int32, the number of them at this difficulty, at most W.
-  """
-
-  difficulty: Difficulty
-  losses: Array
-  num_losses: Array
+  difficulty: Difficulty  # the current largest length and nesting
+  losses: Array  # [W] float32, mean losses of the last updates, newest last
+  num_losses: Array  # () int32, those at this difficulty, at most W
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,9 +51,6 @@ class Curriculum:
   one version of the authors' code draws it up to that of the length.
 
   Attributes:
-    name: one of the four.
-    max_length: largest length.
-    max_nesting: largest nesting.
     threshold: see above; the authors' classes have 0.05, their factory 0.1.
     window: W.
   """
@@ -81,8 +71,8 @@ class Curriculum:
         raise ValueError(
           f'{field} must be at least 1. Got: {getattr(self, field)}.'
         )
-    is_number = isinstance(self.threshold, numbers.Real)
-    if not is_number or not math.isfinite(self.threshold):
+    threshold = self.threshold
+    if not isinstance(threshold, numbers.Real) or not math.isfinite(threshold):
       raise ValueError(
         f'threshold must be a finite number. Got: {self.threshold!r}.'
       )
@@ -94,12 +84,11 @@ class Curriculum:
 
   def initial_state(self) -> CurriculumState:
     """The state before the first update."""
-    increases = self.name in ('naive', 'combine')
+    first = Difficulty(self.max_length, self.max_nesting)
+    if self.name in ('naive', 'combine'):
+      first = Difficulty(1, 1)
     return CurriculumState(
-      difficulty=Difficulty(
-        length=jnp.array(1 if increases else self.max_length, jnp.int32),
-        nesting=jnp.array(1 if increases else self.max_nesting, jnp.int32),
-      ),
+      difficulty=Difficulty(*map(jnp.int32, first)),
       losses=jnp.zeros([self.window], jnp.float32),
       num_losses=jnp.array(0, jnp.int32),
     )
@@ -116,16 +105,9 @@ class Curriculum:
     )
 
   def update(self, state: CurriculumState, mean_loss: Array) -> CurriculumState:
-    """Adds the loss of an update and increments the difficulty if it is time.
+    """Adds the mean loss () of a batch; increases the difficulty if it is due.
 
     The difficulty stays while a loss in the window is not finite.
-
-    Args:
-      state: the state during the update.
-      mean_loss: [] mean loss of the whole batch.
-
-    Returns:
-      The state for the next update.
     """
     chex.assert_shape(mean_loss, ())
     length, nesting = state.difficulty

@@ -19,7 +19,7 @@ def describe(
   predictions: Array | None = None,
   limit: int = 10,
 ) -> str:
-  """Formats a batch, and marks the errors of predictions.
+  """Formats a batch as lines of plain text, and marks errors of predictions.
 
   Predictions after an example's target length are ignored. Each program shown
   is also run with the interpreter, which detects samples with a wrong answer.
@@ -27,11 +27,8 @@ def describe(
   Args:
     task: the task of the batch.
     examples: a batch, leaves [B, T_in], [B], [B, T_out], [B].
-    predictions: [B, T_out] ids; None for none.
+    predictions: [B, T_out] ids.
     limit: the number of examples to show. The summary counts all of them.
-
-  Returns:
-    Lines of plain text.
 
   Raises:
     ValueError: the examples are not a batch, the predictions have another
@@ -46,18 +43,17 @@ def describe(
       'examples must be a batch, with inputs [B, T_in]. '
       f'Got inputs of shape {batch.inputs.shape}.'
     )
-  _check_ids(task, 'inputs', batch.inputs)
-  _check_ids(task, 'targets', batch.targets)
-  if predicted is not None:
-    if predicted.shape != batch.targets.shape:
-      raise ValueError(
-        f'predictions must have the shape {batch.targets.shape} of the '
-        f'targets. Got: {predicted.shape}.'
-      )
-    _check_ids(task, 'predictions', predicted)
-  batch_size = len(batch.inputs)
-  shown = min(limit, batch_size)
-  blocks = [f'Task {task.name}: {shown} of {_count(batch_size, "example")}.']
+  if predicted is not None and predicted.shape != batch.targets.shape:
+    raise ValueError(
+      f'predictions must have the shape {batch.targets.shape} of the targets. '
+      f'Got: {predicted.shape}.'
+    )
+  _check_ids(
+    task, inputs=batch.inputs, targets=batch.targets, predictions=predicted
+  )
+  shown = min(limit, len(batch.inputs))
+  number = _count(len(batch.inputs), 'example')
+  blocks = [f'Task {task.name}: {shown} of {number}.']
   for i in range(shown):
     example = Example(*(leaf[i] for leaf in batch))
     lines = [f'{i + 1}.', *_sample(task, example)]
@@ -69,23 +65,23 @@ def describe(
   return '\n\n'.join(blocks)
 
 
-def _check_ids(task: Task, name: str, ids: np.ndarray) -> None:
+def _check_ids(task: Task, **arrays: np.ndarray | None) -> None:
   size = task.vocabulary.size
-  wrong = ids[(ids < 0) | (ids >= size)]
-  if wrong.size:
-    raise ValueError(
-      f'{name} must be ids from 0 to {size - 1}, the vocabulary of the task '
-      f'{task.name}. Got: {wrong[0]}.'
-    )
+  for name, ids in arrays.items():
+    if ids is not None and (wrong := ids[(ids < 0) | (ids >= size)]).size:
+      raise ValueError(
+        f'{name} must be ids from 0 to {size - 1}, the vocabulary of the task '
+        f'{task.name}. Got: {wrong[0]}.'
+      )
 
 
 def _sample(task: Task, example: Example) -> list[str]:
   """The lines of input and answer, and of an error in the answer."""
-  program = task.vocabulary.decode(example.inputs[: example.input_length])
+  text = task.vocabulary.decode(example.inputs[: example.input_length])
   answer = task.vocabulary.decode(example.targets[: example.target_length])
   label = 'input' if task.is_memory else 'program'
-  lines = _row(label, program) + _row('answer', answer)
-  if not task.is_memory and (problem := _problem(program, answer)):
+  lines = _row(label, text) + _row('answer', answer)
+  if not task.is_memory and (problem := _problem(text, answer)):
     lines += _row('', f'The sample itself is wrong: {problem}')
   return lines
 
@@ -104,37 +100,29 @@ def _problem(program: str, answer: str) -> str:
 
 def _prediction(task: Task, example: Example, ids: np.ndarray) -> list[str]:
   """The prediction, markers under its errors, and their number."""
-  length = int(example.target_length)
-  tokens = [_visible(task.vocabulary.tokens[i]) for i in ids[:length]]
-  wrong = ids[:length] != example.targets[:length]  # [length]
+  ids = ids[: example.target_length]
+  wrong = ids != example.targets[: len(ids)]  # [length]
+  tokens = [task.vocabulary.tokens[i].replace('\n', r'\n') for i in ids]
+  lines = _row('prediction', ''.join(tokens))
+  if not wrong.any():
+    return lines + _row('', 'Right.')
   marks = [
     ('^' if bad else ' ') * len(token)
     for token, bad in zip(tokens, wrong, strict=True)
   ]
-  lines = _row('prediction', ''.join(tokens))
-  if not wrong.any():
-    return lines + _row('', 'Right.')
-  verdict = f'{wrong.sum()} of {_count(length, _unit(task))} wrong.'
+  verdict = f'{wrong.sum()} of {_count(len(ids), _unit(task))} wrong.'
   return lines + _row('', ''.join(marks)) + _row('', verdict)
-
-
-def _visible(token: str) -> str:
-  r"""The token, with a line feed as the two characters '\n'."""
-  return token.replace('\n', r'\n')
 
 
 def _row(label: str, text: str) -> list[str]:
   """Puts the label beside the first line of the text."""
-  lines = []
-  for line in text.split('\n'):
-    lines.append(f'{label:{MARGIN}}{line}'.rstrip())
-    label = ''
-  return lines
+  first, *others = text.split('\n')
+  rows = [(label, first), *(('', line) for line in others)]
+  return [f'{label:{MARGIN}}{line}'.rstrip() for label, line in rows]
 
 
 def _summary(task: Task, examples: Example, predictions: np.ndarray) -> str:
-  positions = np.arange(predictions.shape[1])
-  valid = positions < examples.target_length[:, None]  # [B, T_out]
+  valid = np.asarray(examples.target_mask)  # [B, T_out]
   right = (predictions == examples.targets) & valid
   whole = (right == valid).all(axis=1)  # [B]
   return (

@@ -16,7 +16,7 @@ COMPARISONS = {'<': operator.lt, '>': operator.gt}
 CONTEXT = 20
 
 # Any other character is a token too, which may be an error.
-_TOKEN = re.compile(r'\n *|0|[1-9][0-9]*|[a-z]+|\+=|\*\*|.')
+_TOKEN = r'(\n *|0|[1-9][0-9]*|[a-z]+|\+=|\*\*|.)'
 
 
 def answer(program: str, length: int) -> str:
@@ -57,8 +57,15 @@ class _Parser:
   def __init__(self, program: str):
     self._program = program
     self._has_lines = '\n' in program
-    self._start = self._end = 0
-    self._advance()
+    blanks = ' *+' if self._has_lines else ''
+    found = re.finditer(blanks + _TOKEN, program)
+    self._tokens = [(match[1], match.start(1)) for match in found]
+    self._tokens.append(('', len(program)))
+    self._tokens.reverse()
+
+  @property
+  def _token(self) -> str:
+    return self._tokens[-1][0]
 
   def paper_program(self) -> int:
     x = self.assignment(0)
@@ -131,26 +138,15 @@ class _Parser:
 
   def take(self, *expected: str) -> str:
     """Consumes the token, which must be one of `expected`."""
-    token = self._token
-    if token not in expected:
+    if self._token not in expected:
       raise self._error(' or '.join(map(repr, expected)))
-    self._advance()
-    return token
-
-  def _advance(self) -> None:
-    """Moves to the next token; '' after the last."""
-    self._start = self._end
-    if self._has_lines:
-      while self._program.startswith(' ', self._start):
-        self._start += 1
-    match = _TOKEN.match(self._program, self._start)
-    self._token = match.group() if match else ''
-    self._end = self._start + len(self._token)
+    return self._tokens.pop()[0]
 
   def _error(self, expected: str) -> ValueError:
-    before = self._program[: self._start][-CONTEXT:]
-    after = self._program[self._start :][:CONTEXT]
+    _, start = self._tokens[-1]
+    before = self._program[:start][-CONTEXT:]
+    after = self._program[start:][:CONTEXT]
     return ValueError(
-      f'Not a program: at position {self._start}, after {before!r}, '
+      f'Not a program: at position {start}, after {before!r}, '
       f'expected {expected}, found {repr(after) if after else "the end"}.'
     )

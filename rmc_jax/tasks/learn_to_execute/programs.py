@@ -58,23 +58,15 @@ import re
 
 from rmc_jax.tasks.learn_to_execute.vocabulary import Vocabulary
 
-# A to D are the operands, in the order of the text, K is the digit of a loop, ?
-# the sign of a comparison.
+# In the paper's grammar; the authors' has no white space. A to D are the
+# operands, in the order of the text, K is the digit of a loop, ? the sign of a
+# comparison.
 TEMPLATES = {
-  'authors': {
-    'add': 'A+B',
-    'subtract': 'A-B',
-    'multiply': 'A*B',
-    'if': 'AifB?CelseD',
-    'for': 'x=Afor[K]x+=B',
-  },
-  'paper': {
-    'add': 'A + B',
-    'subtract': 'A - B',
-    'multiply': 'A * B',
-    'if': 'A if B ? C else D',
-    'for': 'x = A\nfor[K]\n  x += B',
-  },
+  'add': 'A + B',
+  'subtract': 'A - B',
+  'multiply': 'A * B',
+  'if': 'A if B ? C else D',
+  'for': 'x = A\nfor[K]\n  x += B',
 }
 NUM_OPERANDS = {'add': 2, 'subtract': 2, 'multiply': 2, 'if': 4, 'for': 2}
 
@@ -93,8 +85,9 @@ def template(operation: str, grammar: str, depth: int) -> str:
 
   The outermost operation has no parentheses; its text is the whole program.
   """
-  text = TEMPLATES[grammar][operation]
+  text = TEMPLATES[operation]
   if grammar == 'authors':
+    text = re.sub(r'\s', '', text)
     return f'({text})' if depth else text
   if not depth:
     first = '' if operation == 'for' else 'x = '
@@ -109,38 +102,26 @@ def around(
 ) -> tuple[str, str]:
   """The parts of a `template` before and after operand number `position`.
 
-  Operands are renamed to A, B and C in the order of the text.
+  The other operands are renamed to A, B and C in the order of the text.
   """
   before, after = template(operation, grammar, depth).split('ABCD'[position])
-  for old, new in zip('ABCD'[position + 1 :], 'ABC'[position:], strict=False):
-    after = after.replace(old, new)
-  return before, after
+  renamed = str.maketrans('ABCD'[position + 1 :], 'ABC'[position:])
+  return before, after.translate(renamed)
 
 
 def encode(
   text: str, vocabulary: Vocabulary, length: int, slots: int
 ) -> list[int]:
-  """The tokens of a template from `template` or `around`.
+  """The ids of the constant parts of a template, and codes of the others.
 
-  Args:
-    text: the template.
-    vocabulary: the vocabulary of the constant parts.
-    length: tokens of an operand.
-    slots: the distance between the codes of two operands, at least `length`.
-
-  Returns:
-    Token ids and codes: `SIGN`, `DIGIT`, and `OPERANDS - slots * n - i` for
-    token i of operand n.
+  The codes are `SIGN`, `DIGIT`, and `OPERANDS - slots * n - i` for token i of
+  operand n, which has `length` tokens, at most `slots`.
   """
+  variable = {'?': [SIGN], 'K': [DIGIT]}
+  for index, letter in enumerate('ABCD'):
+    first = OPERANDS - slots * index
+    variable[letter] = [first - i for i in range(length)]
   codes = []
   for part in re.split('([ABCDK?])', text):
-    if part == '?':
-      codes.append(SIGN)
-    elif part == 'K':
-      codes.append(DIGIT)
-    elif part in tuple('ABCD'):
-      first = OPERANDS - slots * 'ABCD'.index(part)
-      codes.extend(first - index for index in range(length))
-    else:
-      codes.extend(vocabulary.encode(part))
+    codes += variable.get(part) or vocabulary.encode(part)
   return codes

@@ -19,30 +19,21 @@ from rmc_jax.types import Array
 
 
 class Difficulty(NamedTuple):
-  """The difficulty of a sample.
+  """The difficulty of a sample, () integers."""
 
-  Attributes:
-    length: () integer in 1 .. L, digits of every integer in the text.
-    nesting: () integer in 1 .. N, nested operations.
-  """
-
-  length: Array | int
-  nesting: Array | int
+  length: Array | int  # 1 .. L, digits of every integer in the text
+  nesting: Array | int  # 1 .. N, nested operations
 
 
 class Example(NamedTuple):
   """A text and its answer as ids, padded at their ends.
 
-  Attributes:
-    inputs: [task.input_steps] ids of the program or the integer.
-    input_length: () integer, the number of ids before the padding.
-    targets: [task.target_steps] ids of the answer.
-    target_length: () integer, the number of ids before the padding.
+  Lengths are () integers, the number of ids before the padding.
   """
 
-  inputs: Array
+  inputs: Array  # [task.input_steps] ids of the program or the integer
   input_length: Array
-  targets: Array
+  targets: Array  # [task.target_steps] ids of the answer
   target_length: Array
 
   @property
@@ -56,20 +47,15 @@ class Example(NamedTuple):
 class Program(NamedTuple):
   """The random choices of a program, from the innermost operation outwards.
 
-  Attributes:
-    operations: [N] indices into `task.operations`.
-    positions: [N] indices of the nested operand.
-    signs: [N] of a comparison, 0 for <, 1 for >.
-    repeats: [N] of a loop, 1 .. 9.
-    integers: [N * Q + 1, L] digits, highest first, of which the first
-      `difficulty.length` count: Q for each operation, and the innermost
-      operand.
+  Only the first `difficulty.length` digits of an integer count.
   """
 
-  operations: Array
-  positions: Array
-  signs: Array
-  repeats: Array
+  operations: Array  # [N] indices into `task.operations`
+  positions: Array  # [N] indices of the nested operand
+  signs: Array  # [N] of a comparison, 0 for <, 1 for >
+  repeats: Array  # [N] of a loop, 1 .. 9
+  # [N * Q + 1, L] digits, highest first: Q integers for each operation, then
+  # the innermost operand.
   integers: Array
 
 
@@ -81,16 +67,11 @@ def sample(
   Integers are uniform among those of `difficulty.length` digits, without 0.
   Operations are uniform among the task's, and so are the nested operand
   (grammar 'paper'), the sign of a comparison, and the 1 to 9 repeats of a loop
-  (`learn_to_execute.py` in Sonnet v1).
-
-  Args:
-    key: random key, consumed.
-    task: the task.
-    difficulty: may be traced, and is then not checked; None for the task's
-      maxima.
+  (`learn_to_execute.py` in Sonnet v1). Consumes `key`; without a difficulty it
+  takes the task's maxima.
 
   Raises:
-    ValueError: the difficulty has Python integers beyond the task's maxima.
+    ValueError: the difficulty is beyond the task's maxima and not traced.
   """
   maxima = Difficulty(task.max_length, task.max_nesting)
   difficulty = difficulty or maxima
@@ -114,27 +95,23 @@ def sample(
 
 def memorize(digits: Array, task: Task, difficulty: Difficulty) -> Example:
   """An integer [L], highest digit first, and the answer of the task."""
-  length = difficulty.length
+  length = count = difficulty.length
+  places = np.arange(task.max_length)
   if task.name == 'double':
-    places = np.arange(2 * task.max_length) % length
-    answer = integer(digits[places], 2 * length, task)
+    places, count = np.arange(2 * task.max_length) % length, 2 * length
   elif task.name == 'reverse':
-    places = length - 1 - np.arange(task.max_length)
-    answer = integer(digits[jnp.maximum(places, 0)], length, task)
-  else:
-    answer = integer(digits, length, task)
-  return Example(*integer(digits, length, task), *answer)
+    places = jnp.maximum(length - 1 - places, 0)
+  return Example(
+    *integer(digits, length, task), *integer(digits[places], count, task)
+  )
 
 
 def integer(
   digits: Array, count: Array | int, task: Task
 ) -> tuple[Array, Array]:
-  """The padded ids of an integer, [D] or for words [1], and their number.
+  """The padded ids of the first `count` of digits [D], and their number.
 
-  Args:
-    digits: [D], highest first.
-    count: () integer, the number of digits of the integer.
-    task: the task.
+  There are D ids, or for words 1.
   """
   ids = _tokens(digits, count, task)
   num_ids = jnp.int32(count if task.tokens == 'characters' else 1)
@@ -202,36 +179,21 @@ def run(program: Program, task: Task, difficulty: Difficulty) -> Array:
 def _terms(
   operation: str, index: int, nested: Array, others: Array, program: Program
 ) -> tuple[Array, Array, Array]:
-  """Expresses operation `index` as nested * factor + count * other.
+  """The factor [m], count () and other [m] of an operation.
 
-  Args:
-    operation: its name.
-    index: its index in the program.
-    nested: [n] the value of the nested operand.
-    others: [Q, m] the other operands.
-    program: has the choices.
-
-  Returns:
-    factor [m], count () and other [m].
+  Its value is nested [n] * factor + count * other, for others [Q, m].
   """
-  position = program.positions[index]
-  first, last = others[0], others[-1]
+  position, first = program.positions[index], others[0]
   if operation == 'multiply':
     return first, jnp.int32(0), first
-  if operation == 'add':
-    factor, count, other = 1, 1, first
-  elif operation == 'subtract':
-    factor = jnp.where(position == 0, 1, -1)
-    count, other = -factor, first
-  elif operation == 'for':
-    repeats = program.repeats[index]
-    factor = jnp.where(position == 0, 1, repeats)
-    count = jnp.where(position == 0, repeats, 1)
-    other = first
-  else:
+  if operation == 'if':
     holds = _holds(nested, others, position, program.signs[index])
     factor = jnp.where(position == jnp.where(holds, 0, 3), 1, 0)
-    count, other = 1 - factor, jnp.where(holds, first, last)
+    count, other = 1 - factor, jnp.where(holds, first, others[-1])
+  else:  # A sum of both operands, with a coefficient for the second.
+    b = {'add': 1, 'subtract': -1, 'for': program.repeats[index]}[operation]
+    factor = jnp.where(position == 0, 1, b)
+    count, other = jnp.where(position == 0, b, 1), first
   factor = arithmetic.widen(jnp.int32(factor)[None], first.shape[0])
   return factor, jnp.int32(count), other
 
@@ -239,10 +201,8 @@ def _terms(
 def _holds(nested: Array, others: Array, position: Array, sign: Array) -> Array:
   """The value of the comparison in A if B < C else D: () bool."""
   a_or_b, b_or_c, c_or_d = arithmetic.widen(others, nested.shape[0])
-  left = jnp.where(position == 0, a_or_b, b_or_c)
-  left = jnp.where(position == 1, nested, left)
-  right = jnp.where(position == 3, c_or_d, b_or_c)
-  right = jnp.where(position == 2, nested, right)
+  left = jax.lax.select_n(position, a_or_b, nested, b_or_c, b_or_c)
+  right = jax.lax.select_n(position, b_or_c, b_or_c, nested, c_or_d)
   return arithmetic.less(
     jnp.where(sign == 0, left, right), jnp.where(sign == 0, right, left)
   )
@@ -257,78 +217,69 @@ def write(
   every operation, and the innermost operand. A table has all possible parts, so
   each step of the text looks up its part and its place in it.
   """
-  n = task.max_nesting
+  n, slots = task.max_nesting, task.integer_tokens
   # The values of the codes of `programs`, for each operation and for the
-  # innermost operand, which has no sign and no digit.
+  # innermost operand, which has no sign, digit or second operand.
   signs = jnp.array([task.vocabulary.ids[sign] for sign in '<>'])
+  repeats = task.vocabulary.ids['0'] + program.repeats
+  choices = jnp.stack([signs[program.signs], repeats], axis=1)
   integers = _tokens(program.integers, difficulty.length, task)
+  integers = jnp.pad(integers, ((0, _num_others(task) - 1), (0, 0)))
   drawn = jnp.concatenate(
-    [
-      signs[program.signs][:, None],
-      task.vocabulary.ids['0'] + program.repeats[:, None],
-      integers[:-1].reshape(n, -1),
-    ],
-    axis=1,
-  )  # [N, codes]
-  num_codes = drawn.shape[1]
-  drawn = jnp.concatenate([drawn.reshape(-1), jnp.pad(integers[-1], (2, 0))])
+    [jnp.pad(choices, ((0, 1), (0, 0))), integers.reshape(n + 1, -1)], axis=1
+  )  # [N + 1, codes]
 
-  table, sizes = map(jnp.array, _parts(task))  # [texts, L, steps], [texts, L]
+  table, sizes = map(jnp.array, _parts(task))
   variants = np.cumsum([0, *_num_positions(task)])
-  depths = difficulty.nesting - 1 - np.arange(n)
-  before = jnp.array(variants)[program.operations] + program.positions
-  before = before * n + jnp.maximum(depths, 0)
   num_before = int(variants[-1]) * n
+  before = jnp.array(variants)[program.operations] + program.positions
+  before = before * n + jnp.maximum(difficulty.nesting - 1 - np.arange(n), 0)
   parts = [(before[index], index) for index in reversed(range(n))]
   parts += [(2 * num_before, n)]
   parts += [(num_before + before[index], index) for index in range(n)]
 
-  length = difficulty.length - 1 if sizes.shape[1] > 1 else 0
+  length = jnp.minimum(difficulty.length, slots) - 1
   steps = np.arange(task.input_steps)
   places = first_codes = jnp.zeros_like(steps)
   end = jnp.int32(0)
   for text, index in parts:
-    row = text * sizes.shape[1] + length
+    row = text * slots + length
     here = steps >= end
-    places = jnp.where(here, row * table.shape[-1] + steps - end, places)
-    first_codes = jnp.where(here, index * num_codes, first_codes)
-    used = index == n or depths[index] >= 0
-    end += jnp.where(used, sizes.reshape(-1)[row], 0)
+    places = jnp.where(here, row * table.shape[1] + steps - end, places)
+    first_codes = jnp.where(here, index * drawn.shape[1], first_codes)
+    used = (index == n) | (index < difficulty.nesting)
+    end += jnp.where(used, sizes[row], 0)
   ids = table.reshape(-1)[places]
-  ids = jnp.where(ids < 0, drawn[first_codes - 1 - ids], ids)
+  ids = jnp.where(ids < 0, drawn.reshape(-1)[first_codes - 1 - ids], ids)
   return jnp.where(steps < end, ids, task.vocabulary.pad), end
 
 
 @functools.cache
 def _parts(task: Task) -> tuple[np.ndarray, np.ndarray]:
-  """The codes of all possible parts of programs, and their lengths.
+  """The codes [rows, steps] of all possible parts of programs, and their sizes.
 
-  Returns:
-    [texts, lengths, steps] codes and [texts, lengths] numbers of codes. Texts
-    are those before and those after the nested operand, for every operation,
-    operand and depth; the last is the innermost operand. Lengths are those of
-    an integer, for words only 1.
+  A row is a text and the length of an integer, for words only 1. Texts are
+  those before and those after the nested operand, for every operation, operand
+  and depth; the last is the innermost operand.
   """
   slots = task.integer_tokens
-  sides = [
+  around = [
     programs.around(operation, task.grammar, depth, position)
-    for operation, num_positions in zip(
-      task.operations, _num_positions(task), strict=True
-    )
-    for position in range(num_positions)
+    for operation in task.operations
+    for position in range(programs.positions(operation, task.grammar))
     for depth in range(task.max_nesting)
   ]
-  texts = [side[0] for side in sides] + [side[1] for side in sides] + ['A']
+  before, after = zip(*around, strict=True)
   parts = [
     programs.encode(text, task.vocabulary, length, slots)
-    for text in texts
+    for text in (*before, *after, 'A')
     for length in range(1, slots + 1)
   ]
   sizes = np.array([len(part) for part in parts], np.int32)
   codes = np.zeros((len(parts), sizes.max()), np.int32)
   for row, part in zip(codes, parts, strict=True):
     row[: len(part)] = part
-  return codes.reshape(len(texts), slots, -1), sizes.reshape(len(texts), slots)
+  return codes, sizes
 
 
 def _num_positions(task: Task) -> list[int]:

@@ -42,9 +42,9 @@ class Task:
       vocabulary; None for as many as the answers need.
 
   Raises:
-    ValueError: the name, grammar or tokens are unknown; a length or nesting is
-      below 1; memorization has a nesting or grammar; integers are too long to
-      be multiplied in 32 bits; words do not include the answers.
+    ValueError: a setting is unknown or below 1; memorization has a nesting or
+      grammar; integers are too long to be multiplied in 32 bits; words do not
+      include the answers.
   """
 
   name: str
@@ -116,12 +116,10 @@ class Task:
 
   def _answers(self) -> int:
     """All answers are below this integer."""
-    if self.is_memory:
-      return 10 ** (self.max_length * (2 if self.name == 'double' else 1))
-    remainders = 10 ** (self.max_length + 1)
-    if 'subtract' in self.operations:
-      return remainders
-    return min(remainders, self.largest + 1)
+    below = 10**self.answer_digits
+    if self.is_memory or 'subtract' in self.operations:
+      return below
+    return min(below, self.largest + 1)
 
   @property
   def is_memory(self) -> bool:
@@ -167,27 +165,25 @@ class Task:
   def input_steps(self) -> int:
     """Tokens of the longest input."""
     tokens = self.integer_tokens
-    steps = tokens  # of the innermost operand; operations add the others
-    for depth in range(self.max_nesting if self.operations else 0):
-      steps += max(
-        len(
-          programs.encode(
-            programs.template(operation, self.grammar, depth),
-            self.vocabulary,
-            tokens,
-            tokens,
-          )
-        )
-        - tokens
-        for operation in self.operations
-      )
-    return steps
+
+    def size(operation: str, depth: int) -> int:
+      text = programs.template(operation, self.grammar, depth)
+      return len(programs.encode(text, self.vocabulary, tokens, tokens))
+
+    # The innermost operand, and what each operation adds to the nested one.
+    return tokens + sum(
+      max((size(name, depth) - tokens for name in self.operations), default=0)
+      for depth in range(self.max_nesting)
+    )
 
   @property
   def target_steps(self) -> int:
     """Tokens of the longest target."""
-    if self.tokens == 'words':
-      return 1
+    return 1 if self.tokens == 'words' else self.answer_digits
+
+  @property
+  def answer_digits(self) -> int:
+    """The most digits of an answer."""
     if self.is_memory:
       return self.max_length * (2 if self.name == 'double' else 1)
     return self.max_length + 1

@@ -21,16 +21,10 @@ _AUTHORS = (
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-  """Tokens in the order of their ids.
-
-  Attributes:
-    tokens: distinct.
-    whole_words: whether keywords and integers are one token each; otherwise
-      every character is a token.
-  """
+  """Distinct tokens in the order of their ids."""
 
   tokens: tuple[str, ...]
-  whole_words: bool = False
+  whole_words: bool = False  # else every character is a token
 
   @property
   def size(self) -> int:
@@ -73,27 +67,20 @@ class Vocabulary:
 
   @functools.cached_property
   def _split(self) -> re.Pattern:
-    if not self.whole_words:
-      return re.compile('.', re.DOTALL)
-    words = [
-      re.escape(token)
-      for token in self.tokens
-      if len(token) > 1 and not token.isdigit()
-    ]
-    return re.compile('|'.join([r'\d+', *words, '.']), re.DOTALL)
+    words = []
+    if self.whole_words:
+      words = [t for t in self.tokens if len(t) > 1 and not t.isdigit()]
+      words = [r'\d+', *map(re.escape, words)]
+    return re.compile('|'.join([*words, '.']), re.DOTALL)
 
 
 @functools.cache
 def characters(grammar: str = 'authors') -> Vocabulary:
   """The vocabulary with one token per character.
 
-  Args:
-    grammar: 'authors': the 45 ids of `learn_to_execute.py` in Sonnet v1, in
-      its order. 'paper': the other characters of the paper's figure 6 follow as
-      ids 45 to 49.
-
-  Raises:
-    ValueError: unknown grammar.
+  'authors' has the 45 ids of `learn_to_execute.py` in Sonnet v1, in its order;
+  in 'paper' the other characters of the paper's figure 6 follow as 45 to 49.
+  Another grammar is a ValueError.
   """
   check_grammar(grammar)
   extra = ('\n', '%', 'h', 'p', 't') if grammar == 'paper' else ()
@@ -104,15 +91,8 @@ def characters(grammar: str = 'authors') -> Vocabulary:
 def words(grammar: str, num_integers: int) -> Vocabulary:
   """The vocabulary with one token per keyword, integer or other symbol.
 
-  Integers come last and in order, so the id of n is the id of 0 plus n.
-
-  Args:
-    grammar: 'authors': the authors' symbols without their ten digits.
-      'paper': also 'print', 'length', line feed and '%'.
-    num_integers: the integers are 0 .. num_integers - 1.
-
-  Raises:
-    ValueError: unknown grammar.
+  The integers 0 .. num_integers - 1 come last and in order, so the id of n is
+  the id of 0 plus n. Another grammar than 'authors' or 'paper' is a ValueError.
   """
   check_grammar(grammar)
   extra = ('\n', '%', 'print', 'length') if grammar == 'paper' else ()
