@@ -265,7 +265,7 @@ def test_ids_out_of_range_have_a_one_hot_of_zeros():
 @pytest.mark.parametrize(
   'name, value, error, message',
   [
-    ('feed', 'teacher', ValueError, "'predictions'.*Got: 'teacher'"),
+    ('feed', 'teacher', ValueError, "predictions, .*Got: 'teacher'"),
     ('inputs', np.ones((B, T_IN)), TypeError, 'inputs are float64'),
     ('lengths', np.ones(B), TypeError, 'input_lengths are float64'),
     ('targets', np.ones((B, T_OUT)), TypeError, 'targets are float64'),
