@@ -84,12 +84,12 @@ def verify(directory: pathlib.Path) -> dict[str, Any]:
     Damaged: a file was changed, removed or added.
   """
   manifest = read(directory)
-  found = [path for path in _files(directory) if path != FILE_NAME]
-  if missing := sorted(set(manifest['files']) - set(found)):
+  wanted, found = manifest['files'], _files(directory)
+  if missing := sorted(wanted.keys() - found):
     raise Damaged(f'{missing[0]} is missing')
-  if new := sorted(set(found) - set(manifest['files'])):
+  if new := sorted(found - wanted.keys() - {FILE_NAME}):
     raise Damaged(f'{new[0]} was added')
-  for path, digest in manifest['files'].items():
+  for path, digest in wanted.items():
     if _digest_of_file(directory / path) != digest:
       raise Damaged(f'{path} was changed')
   return manifest
@@ -115,13 +115,13 @@ def devices() -> dict[str, Any]:
   }
 
 
-def _files(directory: pathlib.Path) -> list[str]:
-  """Returns the relative paths of all files below `directory`, sorted."""
-  return sorted(
+def _files(directory: pathlib.Path) -> set[str]:
+  """Returns the relative paths of all files below `directory`."""
+  return {
     path.relative_to(directory).as_posix()
     for path in directory.rglob('*')
     if not path.is_dir()
-  )
+  }
 
 
 def _digest_of_file(path: pathlib.Path) -> str:
