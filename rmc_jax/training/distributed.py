@@ -97,12 +97,9 @@ def initialize(
 def check_same(name: str, text: str) -> None:
   """Checks that `text` is the same in all processes; a collective of them.
 
-  Args:
-    name: the name of the text, for the message.
-    text: the text to compare.
-
   Raises:
-    ConfigurationError: in all processes, if any differs from process 0.
+    ConfigurationError: in all processes, with the `name` of the text, if any
+      differs from process 0.
   """
   if jax.process_count() == 1:
     return

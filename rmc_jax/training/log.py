@@ -35,11 +35,8 @@ FILE_NAME = 'metrics.jsonl'
 class MetricsLog:
   """Appends to the metrics of a run; for the primary process only.
 
-  Args:
-    workdir: the folder of metrics.jsonl and the TensorBoard events, created if
-      missing.
-    step: the restored step, 0 for a new run. Removes lines beyond it and an
-      incomplete last line, which will be written again.
+  Lines beyond the restored `step` and an incomplete last line, which will be
+  written again, are removed.
 
   Raises:
     ConfigurationError: a line before the last cannot be parsed.
@@ -65,11 +62,7 @@ class MetricsLog:
     train: Mapping[str, float] | None = None,
     evaluation: Mapping[str, float] | None = None,
   ) -> None:
-    """Writes the line of `step`.
-
-    Raises:
-      OSError: the disk is full, for example.
-    """
+    """Writes the line of `step`; OSError if the disk is full, for example."""
     groups = {'train': train, 'eval': evaluation, 'time': self._time(step)}
     line = {'step': step} | {
       group: {name: _finite(value) for name, value in values.items()}
@@ -82,8 +75,7 @@ class MetricsLog:
       for name, value in (values or {}).items():
         value = np.mean(value)  # Over the members of an ensemble.
         if math.isfinite(value):
-          summary = scalar(f'{group}/{name}', value)
-          self._write_event(step, summary=summary)
+          self._write_event(step, summary=scalar(f'{group}/{name}', value))
 
   def sync(self) -> None:
     """Flushes to the disk, so that no checkpoint is ahead of the log."""
@@ -123,8 +115,6 @@ def read_metrics(workdir: str | pathlib.Path) -> list[dict]:
 
 def _truncate(path: pathlib.Path, step: int) -> float:
   """Removes the lines beyond `step`; returns the seconds of the last kept."""
-  if not path.exists():
-    return 0.0
   lines = _complete_lines(path)
   kept = [line for line in lines if json.loads(line)['step'] <= step]
   if len(kept) < len(lines):
