@@ -15,6 +15,7 @@ A resumed run writes the same lines, except for "time", as an uninterrupted one.
 from collections.abc import Mapping
 import json
 import math
+import operator
 import os
 import pathlib
 import time
@@ -110,13 +111,13 @@ def read_metrics(workdir: str | pathlib.Path) -> list[dict]:
     ConfigurationError: any other line cannot be parsed.
   """
   path = pathlib.Path(workdir) / FILE_NAME
-  return [json.loads(line) for line in _complete_lines(path)]
+  return [record for _, record in _complete_lines(path)]
 
 
 def _truncate(path: pathlib.Path, step: int) -> float:
   """Removes the lines beyond `step`; returns the seconds of the last kept."""
   lines = _complete_lines(path)
-  kept = [line for line in lines if json.loads(line)['step'] <= step]
+  kept = [(line, record) for line, record in lines if record['step'] <= step]
   if len(kept) < len(lines):
     logging.info(
       '%s: %d lines beyond step %d removed, to be written again.',
@@ -124,32 +125,29 @@ def _truncate(path: pathlib.Path, step: int) -> float:
       len(lines) - len(kept),
       step,
     )
-  files.atomic_write(path, b''.join(kept))
-  return json.loads(kept[-1])['time']['seconds'] if kept else 0.0
+  files.atomic_write(path, b''.join(line for line, _ in kept))
+  return kept[-1][1]['time']['seconds'] if kept else 0.0
 
 
-def _complete_lines(path: pathlib.Path) -> list[bytes]:
-  """Returns the lines with their newlines, without an incomplete last one."""
+def _complete_lines(path: pathlib.Path) -> list[tuple[bytes, dict]]:
+  """Returns lines and what they hold, without an incomplete last one."""
   if not path.exists():
     return []
   lines = path.read_bytes().splitlines(keepends=True)
   if lines and not lines[-1].endswith(b'\n'):
     lines.pop()
+  records = []
   for number, line in enumerate(lines, 1):
-    if not _is_record(line):
+    try:
+      record = json.loads(line)
+      operator.index(record['step'])
+    except (ValueError, TypeError, KeyError) as error:
       raise ConfigurationError(
         f'Line {number} of {path} is not a line of metrics: {line[:60]!r}. '
         'Fix or remove that line, or choose another --workdir.'
-      )
-  return lines
-
-
-def _is_record(line: bytes) -> bool:
-  try:
-    record = json.loads(line)
-  except ValueError:
-    return False
-  return isinstance(record, dict) and isinstance(record.get('step'), int)
+      ) from error
+    records.append((line, record))
+  return records
 
 
 def _finite(value: Any) -> Any:

@@ -39,11 +39,8 @@ def write(
 ) -> None:
   """Writes the manifest of a committed step, the last file of its directory.
 
-  Args:
-    directory: the step directory; every file in it is digested.
-    step: the step it holds.
-    leaves: path of an array in the state -> its 'layout' and 'digest'.
-    extra: anything JSON can hold.
+  `leaves` maps paths of arrays in the state to their 'layout' and 'digest';
+  `extra` is anything JSON can hold.
   """
   content = {
     'step': step,

@@ -51,4 +51,4 @@ class Preemption:
   def _record(self, number, frame) -> None:
     del number, frame
     self._received = True
-    self.__exit__()
+    self.__exit__()  # A second signal then ends the process.
