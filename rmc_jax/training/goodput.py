@@ -71,7 +71,7 @@ class Ledger:
     self._marks = [*self._marks, (step, dict(self._seconds))][-_MOST_MARKS:]
 
   def write(self, step: int, *, pause: float = 0.0) -> None:
-    """Writes the line of this start, unless `pause` seconds have not passed."""
+    """Writes the line, unless the last write is less than `pause` s ago."""
     self.enter(self._kind)
     if self._entered - self._written < pause:
       return

@@ -14,7 +14,7 @@ from rmc_jax.metrics import SumsAndCounts
 class Interval:
   """Sums and counts since the last line of the log, and calls in flight.
 
-  Continues the interval that `to_json` returned, if `saved` is one.
+  `saved`, from a checkpoint, is a result of `to_json`.
   """
 
   def __init__(self, saved: dict[str, list] | None = None):
@@ -31,7 +31,7 @@ class Interval:
   def read(self, wait: bool) -> Iterator[tuple[int, dict[str, Any]]]:
     """Adds the metrics of calls to the interval; yields their steps and means.
 
-    Unless it should `wait` for all calls, one may stay in flight.
+    Without `wait`, one call may stay in flight.
     """
     while len(self._in_flight) > (0 if wait else _calls_ahead()):
       step, metrics = self._in_flight.popleft()

@@ -53,9 +53,9 @@ class NonfiniteStreak:
     self.bad: dict[int, int] = {}
 
   def count(self, step: int, mean: float | list[float]) -> None:
-    """Counts a call that ended at `step`, with the mean of 'nonfinite'.
+    """Counts a call that ended at `step`; `mean` is that of 'nonfinite'.
 
-    In an ensemble, with one per member, a call only counts if no member has a
+    In an ensemble, with a mean per member, a call is bad if no member has a
     finite update.
     """
     if np.max(mean) > 0:

@@ -210,7 +210,7 @@ def make_step(
 
 
 def per_example(sample: Callable[[Array, ArrayTree], ArrayTree]) -> MakeBatch:
-  """Adapts (key, network_state) -> one example, to a `make_batch`.
+  """Makes a `make_batch` of a function (key, network_state) -> one example.
 
   Example i gets `fold_in(key, i)`: the same examples on any number of devices.
   """
