@@ -47,10 +47,9 @@ class Checkpointer:
   Args:
     directory: created if missing, unless `read_only`. Incomplete saves in it
       are removed before the next save.
-    keep: number of steps to keep, at least 1. An old step is removed only after
-      a newer one is complete.
-    read_only: whether to change nothing, to read the checkpoints of a run in
-      progress.
+    keep: number of steps. An old one is removed only after a newer one is
+      complete.
+    read_only: change nothing, to read the checkpoints of a run in progress.
   """
 
   def __init__(
@@ -77,12 +76,8 @@ class Checkpointer:
     """Copies `state` to the host and starts to write it in the background.
 
     Waits for the previous save first. The buffers of `state` may be donated as
-    soon as this returns. A step that exists is not saved again.
-
-    Args:
-      step: the step of the state.
-      state: the tree to save.
-      extra: anything JSON can hold, for `read_extra`.
+    soon as this returns. A step that exists is not saved again. `extra`,
+    anything JSON can hold, is for `read_extra`.
 
     Raises:
       SaveFailed: the save before this one failed.
@@ -96,27 +91,15 @@ class Checkpointer:
     )
     if not started:
       raise SaveFailed(f'Orbax did not accept step {step}.')
-    described = {
-      path: _describe(leaf, leaves[path])
-      for path, leaf in _by_path(state).items()
-    }
-    self._pending = step, described, extra
+    self._pending = step, _describe(state, leaves), extra
 
   def poll(self) -> None:
-    """Completes a save that has finished, without waiting for one.
-
-    Raises:
-      SaveFailed: the save failed.
-    """
+    """Completes a save that has finished; SaveFailed if it failed."""
     if self._pending and not self._manager.is_saving_in_progress():
       self._complete()
 
   def wait(self) -> None:
-    """Waits until the current save, if any, is complete; removes old steps.
-
-    Raises:
-      SaveFailed: the save failed.
-    """
+    """Completes the current save, like `poll`, and removes old steps."""
     self._complete()
     while len(self._steps) > self._keep and not self._read_only:
       self._manager.delete(self._steps.pop(0))
@@ -125,12 +108,11 @@ class Checkpointer:
     """Restores the newest complete step.
 
     Args:
-      target: the expected structure, a tree of arrays or
-        `jax.ShapeDtypeStruct`, such as `jax.eval_shape(init)`.
+      target: the expected structure, such as `jax.eval_shape(init)`.
 
     Returns:
-      The step and the state, a tree like `target` of host arrays and PRNG keys;
-      the caller places it on devices. None if nothing is saved.
+      The step and the state, a tree like `target` of host arrays and PRNG keys.
+      None if nothing is saved.
 
     Raises:
       NoGoodCheckpoint: all checkpoints are damaged.
@@ -200,8 +182,7 @@ class Checkpointer:
   def _read(self, step: int, target: ArrayTree) -> ArrayTree:
     """Reads one step; raises Damaged in all processes or in none."""
     directory = self._step_directory(step)
-    _raise_together(lambda: manifest.verify(directory))
-    record = manifest.read(directory)
+    record = _raise_together(lambda: manifest.verify(directory))
     _check_fit(record, target, directory)
     empty = {
       path: np.zeros(leaf.shape, leaf.dtype)
@@ -276,12 +257,9 @@ def _check_shared(directory: pathlib.Path, newest: list[int]) -> None:
 
 def _to_host(state: ArrayTree) -> dict[str, np.ndarray]:
   """Copies every leaf to the host, keys as their data."""
-  # A copy even on the CPU, where device_get may return a view of a buffer that
-  # the next update donates.
-  return {
-    path: np.array(leaf, copy=True)
-    for path, leaf in jax.device_get(_without_keys(state)).items()
-  }
+  # On the CPU, device_get may return a view of a buffer that the next update
+  # donates.
+  return jax.tree.map(np.array, jax.device_get(_without_keys(state)))
 
 
 def _storable(leaves: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -308,14 +286,16 @@ def _without_keys(tree: ArrayTree) -> dict[str, Any]:
   }
 
 
-def _describe(leaf: Any, on_host: np.ndarray) -> dict[str, str]:
-  """Returns the manifest's entry for one leaf."""
-  described = {
-    'layout': _layout(leaf),
-    'digest': manifest.digest_of_array(on_host),
-  }
-  if _is_key(leaf):
-    described['key_impl'] = str(jax.random.key_impl(leaf))
+def _describe(
+  state: ArrayTree, on_host: dict[str, np.ndarray]
+) -> dict[str, dict[str, str]]:
+  """Returns path -> the manifest's entry."""
+  described = {}
+  for path, leaf in _by_path(state).items():
+    digest = manifest.digest_of_array(on_host[path])
+    described[path] = {'layout': _layout(leaf), 'digest': digest}
+    if _is_key(leaf):
+      described[path]['key_impl'] = str(jax.random.key_impl(leaf))
   return described
 
 
@@ -327,16 +307,14 @@ def _check_fit(
   wanted = {path: _layout(leaf) for path, leaf in _by_path(target).items()}
   lines = []
   for path in sorted(saved.keys() | wanted.keys()):
-    if path not in wanted:
-      lines.append(f'{path}: {saved[path]} only in the checkpoint')
-    elif path not in saved:
-      lines.append(f'{path}: {wanted[path]} only in this program')
-    elif saved[path] != wanted[path]:
-      lines.append(
-        f'{path}: {saved[path]} in the checkpoint, {wanted[path]} here'
-      )
-  if len(lines) > _MOST_DIFFERENCES:
-    rest = len(lines) - _MOST_DIFFERENCES
+    old, new = saved.get(path), wanted.get(path)
+    if new is None:
+      lines.append(f'{path}: {old} only in the checkpoint')
+    elif old is None:
+      lines.append(f'{path}: {new} only in this program')
+    elif old != new:
+      lines.append(f'{path}: {old} in the checkpoint, {new} here')
+  if (rest := len(lines) - _MOST_DIFFERENCES) > 0:
     lines[_MOST_DIFFERENCES:] = [f'and {rest} more']
   if lines:
     raise StructureMismatch(
@@ -377,11 +355,11 @@ def _warn_of_drift(record: dict[str, Any], directory: pathlib.Path) -> None:
     )
 
 
-def _raise_together(check: Callable[[], Any]) -> None:
-  """Runs `check` in all processes; if one raises Damaged, all do."""
-  damage = None
+def _raise_together(check: Callable[[], Any]) -> Any:
+  """Returns check() in all processes; if one raises Damaged, all do."""
+  result = damage = None
   try:
-    check()
+    result = check()
   except manifest.Damaged as found:
     damage = found
   if jax.process_count() > 1:
@@ -390,6 +368,7 @@ def _raise_together(check: Callable[[], Any]) -> None:
       damage = manifest.Damaged('another process found it damaged')
   if damage is not None:
     raise damage
+  return result
 
 
 def _layout(leaf: Any) -> str:

@@ -16,25 +16,15 @@ from rmc_jax.errors import ConfigurationError
 
 
 class Place(NamedTuple):
-  """The place of a process in its job.
+  """The place of a process in its job and on its host."""
 
-  Attributes:
-    name: name of the cluster, for messages.
-    method: `cluster_detection_method` of `jax.distributed.initialize`.
-    process_count: number of processes in the job; None if JAX detects it.
-    process_id: index of this process in the job.
-    local_id: index of this process on its host.
-    local_count: number of processes on this host.
-    bound: whether the launcher shows each process only its own GPUs.
-  """
-
-  name: str
-  method: str | None = None
-  process_count: int | None = None
+  name: str  # Of the cluster, for messages.
+  method: str | None = None  # JAX's `cluster_detection_method`.
+  process_count: int | None = None  # None: JAX detects it.
   process_id: int | None = None
   local_id: int = 0
   local_count: int = 1
-  bound: bool = False
+  bound: bool = False  # The launcher shows each process only its own GPUs.
 
 
 def find(environment: Mapping[str, str]) -> Place | None:
@@ -43,10 +33,9 @@ def find(environment: Mapping[str, str]) -> Place | None:
   Raises:
     ConfigurationError: a package that detection needs is missing.
   """
-  for look in (_slurm, _open_mpi, _cloud_tpu, _kubernetes):
-    if place := look(environment):
-      return place
-  return None
+  detectors = _slurm, _open_mpi, _cloud_tpu, _kubernetes
+  places = (detect(environment) for detect in detectors)
+  return next(filter(None, places), None)
 
 
 def local_devices(

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 
 import jax
 from jax.experimental import multihost_utils
@@ -48,38 +49,34 @@ def initialize(
   missing = [name for name, value in given.items() if value is None]
   # With all arguments given, the cluster need not be detected.
   place = cluster.find(os.environ) if detect and missing else None
+  # Otherwise JAX takes the devices from Slurm or Open MPI.
+  local_devices, method = None, 'deactivate'
   if place is not None and num_processes is None and process_id is None:
     if coordinator_address is None and place.method == 'deactivate':
       raise ConfigurationError(
         f'{place.name} does not give the address of process 0. Pass '
         '--coordinator_address=HOST:PORT, the same for all processes.'
       )
-    jax.distributed.initialize(
-      coordinator_address,
-      place.process_count,
-      place.process_id,
-      local_device_ids=cluster.local_devices(place, os.environ),
-      cluster_detection_method=place.method,
-      shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
-    )
+    num_processes, process_id = place.process_count, place.process_id
+    local_devices = cluster.local_devices(place, os.environ)
+    method = place.method
+  elif len(missing) == len(given):
     return
-  if len(missing) == len(given):
-    return
-  if coordinator_address is None or num_processes is None or process_id is None:
+  elif (
+    coordinator_address is None or num_processes is None or process_id is None
+  ):
     raise ConfigurationError(
       f'A job of several processes needs all of {", ".join(given)}; missing: '
       f'{" and ".join(missing)}. Got: '
       f'{[value for value in given.values() if value is not None]}. Pass all '
       'three, or none for a single process.'
     )
-  # Also refuses a num_processes below 1.
-  if not 0 <= process_id < num_processes:
+  elif not 0 <= process_id < num_processes:  # Or num_processes is below 1.
     raise ConfigurationError(
       f'process_id must be from 0 to {num_processes - 1} in a job of '
       f'{num_processes} processes. Got: {process_id}.'
     )
-  host, _, port = coordinator_address.rpartition(':')
-  if not host or not port.isdigit():
+  elif not re.fullmatch(r'.+:\d+', coordinator_address):
     raise ConfigurationError(
       'coordinator_address must be host:port of process 0, such as '
       f'10.0.0.1:9876. Got: {coordinator_address!r}.'
@@ -88,8 +85,8 @@ def initialize(
     coordinator_address,
     num_processes,
     process_id,
-    # Otherwise JAX takes the devices from Slurm or Open MPI.
-    cluster_detection_method='deactivate',
+    local_device_ids=local_devices,
+    cluster_detection_method=method,
     shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
   )
 
@@ -97,12 +94,9 @@ def initialize(
 def check_same(name: str, text: str) -> None:
   """Checks that `text` is the same in all processes; a collective of them.
 
-  Args:
-    name: the name of the text, for the message.
-    text: the text to compare.
-
   Raises:
-    ConfigurationError: in all processes, if any differs from process 0.
+    ConfigurationError: in all processes, with the `name` of the text, if any
+      differs from process 0.
   """
   if jax.process_count() == 1:
     return

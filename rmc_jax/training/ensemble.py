@@ -19,23 +19,20 @@ from rmc_jax.metrics import SumsAndCounts
 from rmc_jax.training import parallel
 from rmc_jax.training import update as update_lib
 from rmc_jax.training.state import TrainState
-from rmc_jax.types import ArrayTree
 
 
 def create_ensemble(members: TrainState) -> TrainState:
   """Returns the state of an ensemble.
 
-  Args:
-    members: the members' states, leaves [M, ...], usually
-      `jax.vmap(init_member)(seeds)`.
+  The members' states have leaves [M, ...], usually of
+  `jax.vmap(init_member)(seeds)`.
   """
-  first_key = jax.tree.leaves(members.key)[0][0]
   return TrainState(
     params=(),
     network_state=(),
     opt_state=(),
     step=jnp.zeros((), jnp.int32),
-    key=first_key,  # Unused: every member has its own.
+    key=members.key[0],  # Unused: every member has its own.
     carry=members,
   )
 
@@ -70,23 +67,18 @@ def make_ensemble_update(
     ConfigurationError: M does not divide over the devices.
   """
   parallel.per_device_batch_size(num_members, devices)
-  step = update_lib.repeat(
-    update_lib.make_step(
-      loss_fn,
-      optimizer,
-      batch_size=batch_size,
-      make_batch=make_batch,
-      reduction=reduction,
-      after_update=after_update,
-    ),
-    updates_per_call,
+  step = update_lib.make_step(
+    loss_fn,
+    optimizer,
+    batch_size=batch_size,
+    make_batch=make_batch,
+    reduction=reduction,
+    after_update=after_update,
+    updates_per_call=updates_per_call,
   )
 
-  def update_members(state, batch=None):
-    if batch is None:
-      members, metrics = jax.vmap(step)(state.carry)
-    else:
-      members, metrics = jax.vmap(step)(state.carry, batch)
+  def update_members(state, batch):
+    members, metrics = jax.vmap(step)(state.carry, batch)
     metrics = jax.lax.all_gather(metrics, parallel.AXIS, tiled=True)  # [M]
     return state._replace(
       step=state.step + updates_per_call, carry=members
@@ -96,9 +88,6 @@ def make_ensemble_update(
 
 
 def get_member(state: TrainState, index: int) -> TrainState:
-  """Returns the state of one member, on the host.
-
-  A collective of all processes, like `parallel.gather_carry`.
-  """
-  members: ArrayTree = parallel.gather_carry(state).carry
+  """Returns the state of one member, on the host; a collective."""
+  members = parallel.gather_carry(state).carry
   return jax.tree.map(lambda leaf: leaf[index], members)

@@ -5,6 +5,7 @@ count. Returns sums and counts over all examples; `metrics.divide` makes means.
 """
 
 from collections.abc import Callable
+import operator
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +40,7 @@ def make_evaluate(
     examples: leaves [examples, ...], the whole split, the same on every
       process; each process loads its own part of every batch.
     global_batch_size: examples in a batch, over all devices of the job.
-    devices: devices of the job to use, None for all.
+    devices: see `parallel`.
 
   Returns:
     `evaluate(state) -> name -> (sum, count)` in floats. The state comes from
@@ -53,7 +54,7 @@ def make_evaluate(
   """
   per_device = parallel.per_device_batch_size(global_batch_size, devices)
   rows = parallel.process_rows(global_batch_size, devices)
-  num_examples = _split_size(examples)
+  num_examples = parallel.num_examples(examples)
 
   def batch_sums(variables, carry, batch):
     params, network_state = variables
@@ -71,11 +72,11 @@ def make_evaluate(
 
   def evaluate(state):
     counted, totals = 0, []
-    for batch in range(_num_batches(num_examples, global_batch_size)):
-      first = batch * global_batch_size
+    for first in range(0, num_examples, global_batch_size):
       index = np.arange(first + rows.start, first + rows.stop)
+      place = np.minimum(index, num_examples - 1)
       batch = {
-        'examples': _take(examples, np.minimum(index, num_examples - 1)),
+        'examples': jax.tree.map(operator.itemgetter(place), examples),
         'is_real': index < num_examples,
       }
       (real, sums), _ = total(
@@ -107,14 +108,8 @@ def make_evaluate_generated(
 ) -> Callable[[TrainState], SumsAndCounts]:
   """Like `make_evaluate`, for a split that is generated on the devices.
 
-  Args:
-    metric_fn: as for `make_evaluate`.
-    sample: key -> one example, without a batch axis.
-    split_key: example i has the key fold_in(split_key, i). Use another key than
-      for training.
-    num_examples: the size of the split.
-    global_batch_size: as for `make_evaluate`.
-    devices: as for `make_evaluate`.
+  Example i, without a batch axis, is `sample(fold_in(split_key, i))`. Use
+  another key than for training.
   """
 
   def generated_metric_fn(params, network_state, index):
@@ -127,26 +122,6 @@ def make_evaluate_generated(
     global_batch_size=global_batch_size,
     devices=devices,
   )
-
-
-def _split_size(examples: ArrayTree) -> int:
-  sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(examples)}
-  if len(sizes) != 1 or sizes & {(), (0,)}:
-    raise ValueError(
-      'All arrays of a split must have the same leading axis of at least one '
-      'example. Got shapes: '
-      f'{[np.shape(leaf) for leaf in jax.tree.leaves(examples)]}.'
-    )
-  (size,) = sizes.pop()
-  return size
-
-
-def _num_batches(num_examples: int, batch_size: int) -> int:
-  return -(-num_examples // batch_size)  # The last one may be ragged.
-
-
-def _take(examples: ArrayTree, index: np.ndarray) -> ArrayTree:
-  return jax.tree.map(lambda leaf: leaf[index], examples)
 
 
 def _check_metrics(metrics: SumsAndCounts, per_device: int) -> None:

@@ -12,6 +12,7 @@ one kind, so the seconds sum to the wall time.
 """
 
 from collections.abc import Callable
+import itertools
 import json
 import math
 import os
@@ -19,6 +20,7 @@ import pathlib
 import time
 
 from rmc_jax import files
+from rmc_jax.training.progress import format_duration
 
 FILE_NAME = 'goodput.jsonl'
 # Kinds of work. `compile` is the first call of the update, which compiles.
@@ -31,14 +33,9 @@ _MOST_MARKS = 10
 
 
 class Ledger:
-  """The ledger of one start; for the primary process only.
+  """The ledger of one start from `step`; for the primary process only.
 
-  Args:
-    workdir: the folder of goodput.jsonl, created if missing.
-    step: the restored step, 0 for a new run.
-    started: the time of day when this start began, None for now. The time since
-      then counts as 'start'.
-    clock: a monotonic clock in seconds.
+  The time since `started`, a time of day, counts as 'start'; None for now.
   """
 
   def __init__(
@@ -55,8 +52,7 @@ class Ledger:
     self._clock = clock
     now = time.time()
     since = now if started is None else started
-    self._seconds: dict[str, float] = dict.fromkeys(KINDS, 0.0)
-    self._seconds['start'] = now - since
+    self._seconds = dict.fromkeys(KINDS, 0.0) | {'start': now - since}
     self._kind, self._entered = 'start', clock()
     self._written = float('-inf')
     self._record = {'from_step': step, 'step': step, 'since': since}
@@ -75,12 +71,7 @@ class Ledger:
     self._marks = [*self._marks, (step, dict(self._seconds))][-_MOST_MARKS:]
 
   def write(self, step: int, *, pause: float = 0.0) -> None:
-    """Writes the line of this start to the disk.
-
-    Args:
-      step: the current step.
-      pause: does nothing within this many seconds after the previous write.
-    """
+    """Writes the line, unless the last write is less than `pause` s ago."""
     self.enter(self._kind)
     if self._entered - self._written < pause:
       return
@@ -121,21 +112,17 @@ def summarize(starts: list[dict]) -> dict[str, float]:
   back discarded. `down` is the time between starts, including the unrecorded
   last seconds of a killed one. The sum is the time from the beginning of the
   first start to the last line of the last one.
-
-  Args:
-    starts: from `read_ledger`, at least one.
   """
   total: dict[str, float] = dict.fromkeys((*KINDS, 'lost', 'down'), 0.0)
-  kept_to = (
-    math.inf
-  )  # Work beyond the step that a later start restored is lost.
+  # Work beyond the step that a later start restored is lost.
+  kept_to = math.inf
   for start in reversed(starts):
     kept = _kept(start, kept_to)
     for kind, seconds in start['seconds'].items():
       total[kind] += kept[kind]
       total['lost'] += seconds - kept[kind]
     kept_to = min(kept_to, start['from_step'])
-  for before, after in zip(starts, starts[1:], strict=False):
+  for before, after in itertools.pairwise(starts):
     # Not negative, although the clocks of two machines may differ.
     total['down'] += max(0.0, after['since'] - before['until'])
   return total
@@ -144,16 +131,12 @@ def summarize(starts: list[dict]) -> dict[str, float]:
 def describe(total: dict[str, float]) -> str:
   """Formats 'Goodput 93.1% of 0:10:02: step 93.1%, ...', largest first."""
   wall = sum(total.values())
-  minutes, seconds = divmod(round(wall), 60)
-  hours, minutes = divmod(minutes, 60)
   largest_first = sorted(total.items(), key=lambda item: -item[1])
-  shares = [
+  shares = ', '.join(
     f'{kind} {value / wall:.1%}' for kind, value in largest_first if value > 0
-  ]
-  return (
-    f'Goodput {total["step"] / wall:.1%} of {hours}:{minutes:02}:'
-    f'{seconds:02}: {", ".join(shares)}'
   )
+  goodput = f'Goodput {total["step"] / wall:.1%}'
+  return f'{goodput} of {format_duration(round(wall))}: {shares}'
 
 
 def _kept(start: dict, step: float) -> dict[str, float]:

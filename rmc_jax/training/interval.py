@@ -14,8 +14,7 @@ from rmc_jax.metrics import SumsAndCounts
 class Interval:
   """Sums and counts since the last line of the log, and calls in flight.
 
-  Args:
-    saved: result of `to_json`, from a checkpoint; None for a new interval.
+  `saved`, from a checkpoint, is a result of `to_json`.
   """
 
   def __init__(self, saved: dict[str, list] | None = None):
@@ -30,13 +29,9 @@ class Interval:
     self._in_flight.append((step, metrics))
 
   def read(self, wait: bool) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Reads the metrics of calls and adds them to the interval.
+    """Adds the metrics of calls to the interval; yields their steps and means.
 
-    Args:
-      wait: whether to read all calls. Otherwise a call may stay in flight.
-
-    Yields:
-      The step of each call and the means of its metrics.
+    Without `wait`, one call may stay in flight.
     """
     while len(self._in_flight) > (0 if wait else _calls_ahead()):
       step, metrics = self._in_flight.popleft()
@@ -54,7 +49,7 @@ class Interval:
     return metrics_lib.divide(sums)
 
   def to_json(self) -> dict[str, list]:
-    """Returns the sums and counts, which survive JSON bit for bit."""
+    """Returns sums and counts, which survive JSON bit for bit."""
     return {
       name: [np.asarray(each).tolist() for each in pair]
       for name, pair in self._sums.items()

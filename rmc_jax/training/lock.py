@@ -12,10 +12,9 @@ FILE_NAME = 'lock'
 
 @contextlib.contextmanager
 def acquire_lock(workdir: pathlib.Path) -> Iterator[None]:
-  """Holds the lock of `workdir`, which is created if missing.
+  """Holds the lock of `workdir`, created if missing, in the primary process.
 
-  For the primary process only. The kernel releases the lock when the process
-  ends, even by SIGKILL; the empty file remains.
+  The kernel releases it when the process ends, even by SIGKILL.
 
   Raises:
     ConfigurationError: another process or context holds the lock, or the file

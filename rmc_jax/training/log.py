@@ -15,6 +15,7 @@ A resumed run writes the same lines, except for "time", as an uninterrupted one.
 from collections.abc import Mapping
 import json
 import math
+import operator
 import os
 import pathlib
 import time
@@ -35,11 +36,8 @@ FILE_NAME = 'metrics.jsonl'
 class MetricsLog:
   """Appends to the metrics of a run; for the primary process only.
 
-  Args:
-    workdir: the folder of metrics.jsonl and the TensorBoard events, created if
-      missing.
-    step: the restored step, 0 for a new run. Removes lines beyond it and an
-      incomplete last line, which will be written again.
+  Lines beyond the restored `step` and an incomplete last line, which will be
+  written again, are removed.
 
   Raises:
     ConfigurationError: a line before the last cannot be parsed.
@@ -65,11 +63,7 @@ class MetricsLog:
     train: Mapping[str, float] | None = None,
     evaluation: Mapping[str, float] | None = None,
   ) -> None:
-    """Writes the line of `step`.
-
-    Raises:
-      OSError: the disk is full, for example.
-    """
+    """Writes the line of `step`; OSError if the disk is full, for example."""
     groups = {'train': train, 'eval': evaluation, 'time': self._time(step)}
     line = {'step': step} | {
       group: {name: _finite(value) for name, value in values.items()}
@@ -82,8 +76,7 @@ class MetricsLog:
       for name, value in (values or {}).items():
         value = np.mean(value)  # Over the members of an ensemble.
         if math.isfinite(value):
-          summary = scalar(f'{group}/{name}', value)
-          self._write_event(step, summary=summary)
+          self._write_event(step, summary=scalar(f'{group}/{name}', value))
 
   def sync(self) -> None:
     """Flushes to the disk, so that no checkpoint is ahead of the log."""
@@ -118,15 +111,13 @@ def read_metrics(workdir: str | pathlib.Path) -> list[dict]:
     ConfigurationError: any other line cannot be parsed.
   """
   path = pathlib.Path(workdir) / FILE_NAME
-  return [json.loads(line) for line in _complete_lines(path)]
+  return [record for _, record in _complete_lines(path)]
 
 
 def _truncate(path: pathlib.Path, step: int) -> float:
   """Removes the lines beyond `step`; returns the seconds of the last kept."""
-  if not path.exists():
-    return 0.0
   lines = _complete_lines(path)
-  kept = [line for line in lines if json.loads(line)['step'] <= step]
+  kept = [(line, record) for line, record in lines if record['step'] <= step]
   if len(kept) < len(lines):
     logging.info(
       '%s: %d lines beyond step %d removed, to be written again.',
@@ -134,32 +125,29 @@ def _truncate(path: pathlib.Path, step: int) -> float:
       len(lines) - len(kept),
       step,
     )
-  files.atomic_write(path, b''.join(kept))
-  return json.loads(kept[-1])['time']['seconds'] if kept else 0.0
+  files.atomic_write(path, b''.join(line for line, _ in kept))
+  return kept[-1][1]['time']['seconds'] if kept else 0.0
 
 
-def _complete_lines(path: pathlib.Path) -> list[bytes]:
-  """Returns the lines with their newlines, without an incomplete last one."""
+def _complete_lines(path: pathlib.Path) -> list[tuple[bytes, dict]]:
+  """Returns lines and what they hold, without an incomplete last one."""
   if not path.exists():
     return []
   lines = path.read_bytes().splitlines(keepends=True)
   if lines and not lines[-1].endswith(b'\n'):
     lines.pop()
+  records = []
   for number, line in enumerate(lines, 1):
-    if not _is_record(line):
+    try:
+      record = json.loads(line)
+      operator.index(record['step'])
+    except (ValueError, TypeError, KeyError) as error:
       raise ConfigurationError(
         f'Line {number} of {path} is not a line of metrics: {line[:60]!r}. '
         'Fix or remove that line, or choose another --workdir.'
-      )
-  return lines
-
-
-def _is_record(line: bytes) -> bool:
-  try:
-    record = json.loads(line)
-  except ValueError:
-    return False
-  return isinstance(record, dict) and isinstance(record.get('step'), int)
+      ) from error
+    records.append((line, record))
+  return records
 
 
 def _finite(value: Any) -> Any:

@@ -43,7 +43,7 @@ class Loop:
     self.before = self.saved = self.step
 
   def train(self, report: NullReport) -> TrainState:
-    """Updates to the last step, or until preempted; returns the state."""
+    """Updates to the last step, or until preempted."""
     self.report, source = report, self.experiment.source
     with report, source or nullcontext():
       if source is not None:

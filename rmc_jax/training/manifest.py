@@ -39,11 +39,8 @@ def write(
 ) -> None:
   """Writes the manifest of a committed step, the last file of its directory.
 
-  Args:
-    directory: the step directory; every file in it is digested.
-    step: the step it holds.
-    leaves: path of an array in the state -> its 'layout' and 'digest'.
-    extra: anything JSON can hold.
+  `leaves` maps paths of arrays in the state to their 'layout' and 'digest';
+  `extra` is anything JSON can hold.
   """
   content = {
     'step': step,
@@ -84,12 +81,12 @@ def verify(directory: pathlib.Path) -> dict[str, Any]:
     Damaged: a file was changed, removed or added.
   """
   manifest = read(directory)
-  found = [path for path in _files(directory) if path != FILE_NAME]
-  if missing := sorted(set(manifest['files']) - set(found)):
+  wanted, found = manifest['files'], _files(directory)
+  if missing := sorted(wanted.keys() - found):
     raise Damaged(f'{missing[0]} is missing')
-  if new := sorted(set(found) - set(manifest['files'])):
+  if new := sorted(found - wanted.keys() - {FILE_NAME}):
     raise Damaged(f'{new[0]} was added')
-  for path, digest in manifest['files'].items():
+  for path, digest in wanted.items():
     if _digest_of_file(directory / path) != digest:
       raise Damaged(f'{path} was changed')
   return manifest
@@ -115,13 +112,13 @@ def devices() -> dict[str, Any]:
   }
 
 
-def _files(directory: pathlib.Path) -> list[str]:
-  """Returns the relative paths of all files below `directory`, sorted."""
-  return sorted(
+def _files(directory: pathlib.Path) -> set[str]:
+  """Returns the relative paths of all files below `directory`."""
+  return {
     path.relative_to(directory).as_posix()
     for path in directory.rglob('*')
     if not path.is_dir()
-  )
+  }
 
 
 def _digest_of_file(path: pathlib.Path) -> str:

@@ -21,13 +21,10 @@ _ADVICE = 'Check the learning rate and the gradient clipping first.'
 class NonfiniteConfig:
   """Configuration of the policy.
 
-  Attributes:
-    action: 'stop' ends the run at the first such update. 'skip' continues, and
-      ends the run after `patience` calls in a row without a finite update.
-      'roll_back' instead restores the newest checkpoint then, and continues
-      with the next data; it ends the run if that fails again before there is a
-      newer checkpoint.
-    patience: number of calls.
+  'stop' ends the run at the first such update. 'skip' continues, and ends the
+  run after `patience` calls in a row without a finite update. 'roll_back'
+  instead restores the newest checkpoint then, and continues with the next data;
+  it ends the run if that fails again before there is a newer checkpoint.
   """
 
   action: str = 'stop'
@@ -56,24 +53,19 @@ class NonfiniteStreak:
     self.bad: dict[int, int] = {}
 
   def count(self, step: int, mean: float | list[float]) -> None:
-    """Counts a call that ended at `step`.
+    """Counts a call that ended at `step`; `mean` is that of 'nonfinite'.
 
-    Args:
-      step: the step after the call.
-      mean: the mean of its 'nonfinite' metric; in an ensemble one per member,
-        and the call is bad if no member has a finite update.
+    In an ensemble, with a mean per member, a call is bad if no member has a
+    finite update.
     """
     if np.max(mean) > 0:
       self.bad[step] = round(float(np.max(mean)) * self._updates_per_call)
     self.length = self.length + 1 if np.min(mean) >= 1 else 0
 
   def read(self, interval: Interval, wait: bool) -> None:
-    """Clears `bad`, and counts the calls that `interval` reads.
+    """Clears `bad`, and counts the calls that `interval.read(wait)` reads.
 
-    Args:
-      interval: see `Interval.read`.
-      wait: see `Interval.read`. After a bad call, the calls in flight are read
-        too.
+    After a bad call, those in flight are read too.
     """
     self.bad.clear()
     for step, means in interval.read(wait):
@@ -86,10 +78,7 @@ class NonfiniteStreak:
     """Returns whether to save a checkpoint now.
 
     Resuming within a streak should end like the uninterrupted run, so nothing
-    is saved within one, except at the end of the run.
-
-    Args:
-      last: whether the run ends at the current step.
+    is saved within one, except at the end of the run, `last`.
     """
     return not self.length or (last and not self.exhausted)
 
@@ -128,25 +117,19 @@ class NonfiniteStreak:
     )
 
   def roll_back(self, step: int, saved: int, last: bool) -> None:
-    """Starts a new streak, or raises if rolling back would not help.
-
-    Args:
-      step: the current step.
-      saved: the step of the newest checkpoint; 0 is the start of the run.
-      last: whether the run ends at `step`.
+    """Starts a new streak from checkpoint `saved`, unless that would not help.
 
     Raises:
       Diverged: the action is 'skip', the run ends, or the last roll back went
         to the same checkpoint.
     """
-    why = (
-      f'No update was finite for {self.length} calls in a row up to step {step}'
-    )
+    before = ''
     if self._config.action == 'roll_back' and not last:
       if self._rolled_back_to != saved:
         self._rolled_back_to, self.length = saved, 0
         return
-      why += f', after rolling back to step {saved} before'
+      before = f', after rolling back to step {saved} before'
     raise Diverged(
-      f'{why}. The newest checkpoint is that of step {saved}. {_ADVICE}'
+      f'No update was finite for {self.length} calls in a row up to step {step}'
+      f'{before}. The newest checkpoint is that of step {saved}. {_ADVICE}'
     )

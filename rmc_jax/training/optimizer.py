@@ -73,7 +73,6 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
   Raises:
     ConfigurationError: a field is out of range.
   """
-  _check(config)
   schedule = make_schedule(config)
   if config.name == 'adam':
     rule = optax.adamw(
@@ -136,11 +135,14 @@ def make_schedule(config: OptimizerConfig) -> optax.Schedule:
 
 def _check(config: OptimizerConfig) -> None:
   clip = config.clip_global_norm
-  adam, rmsprop = config.name == 'adam', config.name == 'rmsprop'
+  adam = config.name == 'adam'
   exponential = config.schedule == 'exponential'
   cosine = config.schedule == 'cosine'
+  # Adam would divide 0 by 0 for a gradient of 0.
+  has_eps = not adam or config.eps > 0 or config.eps_root > 0
+  decays = adam or config.weight_decay == 0
   checks = [
-    ('name', adam or rmsprop, f'one of {NAMES}'),
+    ('name', config.name in NAMES, f'one of {NAMES}'),
     ('schedule', config.schedule in SCHEDULES, f'one of {SCHEDULES}'),
     ('learning_rate', 0 < config.learning_rate < math.inf, 'positive'),
     ('decay_rate', not exponential or 0 < config.decay_rate < 1, 'in (0, 1)'),
@@ -165,10 +167,7 @@ def _check(config: OptimizerConfig) -> None:
     checks.append((name, getattr(config, name) >= 0, '0 or more'))
   for name in ('b1', 'b2', 'rmsprop_decay', 'rmsprop_momentum'):
     checks.append((name, 0 <= getattr(config, name) < 1, 'in [0, 1)'))
-  # Adam would divide 0 by 0 for a gradient of 0.
-  has_eps = not adam or config.eps > 0 or config.eps_root > 0
   checks.append(('eps', has_eps, 'positive if eps_root is 0'))
-  decays = adam or config.weight_decay == 0
   checks.append(('weight_decay', decays, "left at 0 unless name is 'adam'"))
   for name, holds, allowed in checks:
     if not holds:

@@ -9,6 +9,7 @@ with its own part of the batch; `AXIS` spans the devices of all of them, process
 by process. A `devices` argument lists devices of the whole job; None means all.
 """
 
+import collections
 from collections.abc import Callable
 from collections.abc import Sequence
 import functools
@@ -35,18 +36,10 @@ Devices: TypeAlias = Sequence[Any] | None  # of jax.Device
 
 
 def place_state(state: TrainState, devices: Devices = None) -> TrainState:
-  """Places a copy of the state on the local devices, before training.
+  """Places a copy of the state: `carry` sharded by rows, the rest replicated.
 
   Every leaf gets its own buffer, so the caller's arrays outlive the donation of
-  the state.
-
-  Args:
-    state: of NumPy or JAX arrays, with `carry` leaves [B, ...], B the global
-      batch size.
-    devices: see the top of the file.
-
-  Returns:
-    The state with `carry` sharded by rows and everything else replicated.
+  the state. `carry` leaves are [B, ...], B the global batch size.
   """
   return replicate(state._replace(carry=()), devices)._replace(
     carry=shard_rows(state.carry, devices)
@@ -64,10 +57,9 @@ def shard_rows(tree: ArrayTree, devices: Devices = None) -> ArrayTree:
   Returns:
     Leaves [local devices, B / devices, ...], each device holding its own rows.
   """
-  leaves = jax.tree.leaves(tree)
-  if not leaves:
+  if not jax.tree.leaves(tree):
     return tree
-  rows = process_rows(_common_size(leaves), devices)
+  rows = process_rows(num_examples(tree), devices)
   return split_batch(
     jax.tree.map(lambda leaf: jnp.array(leaf[rows], copy=True), tree), devices
   )
@@ -88,11 +80,8 @@ def gather_rows(tree: ArrayTree) -> ArrayTree:
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
       data = gather(jax.random.key_data(leaf))
       return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
-    rows = np.asarray(leaf)  # [local devices, rows, ...]
-    if jax.process_count() > 1:
-      # [processes, local devices, rows, ...]; devices are ordered by process.
-      rows = multihost_utils.process_allgather(rows)
-      rows = rows.reshape(-1, *rows.shape[2:])
+    # [devices, rows, ...], ordered by process.
+    rows = multihost_utils.process_allgather(np.asarray(leaf), tiled=True)
     return rows.reshape(-1, *rows.shape[2:])  # [B, ...]
 
   return jax.tree.map(gather, tree)
@@ -101,23 +90,17 @@ def gather_rows(tree: ArrayTree) -> ArrayTree:
 def split_batch(batch: ArrayTree, devices: Devices = None) -> ArrayTree:
   """Splits this process's part of a batch over its devices.
 
-  May be called from a prefetching thread.
-
-  Args:
-    batch: leaves [B, ...] on the host, B the global batch size / the number of
-      processes.
-    devices: see the top of the file.
-
-  Returns:
-    Leaves [local devices, B / local devices, ...], on the devices.
+  Leaves [B, ...] on the host, B the global batch size / the number of
+  processes, become [local devices, B / local devices, ...] on the devices. May
+  be called from a prefetching thread.
 
   Raises:
-    ValueError: a batch without arrays, leaves that differ in B, or a B that
+    ValueError: a batch without examples, leaves that differ in B, or a B that
       does not divide over the local devices.
   """
   sharding = _local_sharding(devices, AXIS)
   shards = sharding.mesh.size
-  size = _common_size(jax.tree.leaves(batch))
+  size = num_examples(batch)
   if size % shards:
     raise ValueError(
       f'A batch of {size} does not divide over the {shards} devices of this '
@@ -135,15 +118,12 @@ def parallel_update(
   step: Callable[[TrainState, ArrayTree], tuple[TrainState, ArrayTree]],
   devices: Devices = None,
 ) -> Callable[..., tuple[TrainState, ArrayTree]]:
-  """Maps one update over the devices.
+  """Maps one update, (state, batch) -> (state, metrics), over the devices.
 
-  Args:
-    step: (state, batch) -> (state, metrics), run on each device with its rows
-      of `state.carry` and of the batch, [B / devices, ...]; the batch may be
-      None. Metrics and the state without `carry` must be equal on every device,
-      so whatever depends on the rows needs a collective over `AXIS`; see
-      `assert_replicated`.
-    devices: see the top of the file.
+  Each device runs `step` with its rows of `state.carry` and of the batch,
+  [B / devices, ...]; the batch may be None. Metrics and the state without
+  `carry` must be equal on every device, so whatever depends on the rows needs a
+  collective over `AXIS`; see `assert_replicated`.
 
   Returns:
     `update(state, batch=None) -> (state, metrics)`. `state` comes from
@@ -172,14 +152,10 @@ def parallel_map(
 ) -> Callable[[ArrayTree, ArrayTree, ArrayTree], tuple[ArrayTree, ArrayTree]]:
   """Maps fn(replicated, carry, batch) -> (sums, carry) over the devices.
 
-  Args:
-    fn: run on each device with its rows of `carry` and `batch`.
-    devices: see the top of the file.
-
-  Returns:
-    A function of the same signature, whose `sums` are over all devices of the
-    job. `replicated` comes from `replicate`, `carry` from `shard_rows` or an
-    earlier call, `batch` from `split_batch`; nothing is donated.
+  Each device runs `fn` with its rows of `carry` and `batch`; the `sums` of the
+  result are over all devices of the job. `replicated` comes from `replicate`,
+  `carry` from `shard_rows` or an earlier call, `batch` from `split_batch`;
+  nothing is donated.
   """
 
   def on_device(replicated, carry, batch):
@@ -194,10 +170,7 @@ def psum(tree: ArrayTree, axis_name: str | None = AXIS) -> ArrayTree:
 
   Processes on CPUs reduce one array after another, with a round trip for each,
   so arrays of one dtype are packed into one. XLA combines them on accelerators.
-
-  Args:
-    tree: arrays or Python numbers.
-    axis_name: None returns the tree unchanged, as arrays.
+  Without an axis, returns the tree unchanged, as arrays.
   """
   if axis_name is None:
     return jax.tree.map(jnp.asarray, tree)
@@ -225,10 +198,7 @@ def per_device_batch_size(
       devices, or processes have different numbers of devices.
   """
   job = _job_devices(devices)
-  counts = [
-    sum(device.process_index == process for device in job)
-    for process in sorted({device.process_index for device in job})
-  ]
+  counts = [*collections.Counter(d.process_index for d in job).values()]
   if len(set(counts)) != 1:
     raise ConfigurationError(
       f'Every process must have the same number of devices. Got: {counts}.'
@@ -252,6 +222,33 @@ def process_rows(global_batch_size: int, devices: Devices = None) -> slice:
   job = _job_devices(devices)
   local = [i for i, device in enumerate(job) if _is_local(device)]
   return slice(local[0] * rows, (local[-1] + 1) * rows)
+
+
+def num_examples(tree: ArrayTree) -> int:
+  """Returns the leading axis that all leaves share.
+
+  Raises:
+    ValueError: no leaves, no examples, or leaves that differ.
+  """
+  shapes = [np.shape(leaf) for leaf in jax.tree.leaves(tree)]
+  sizes = {shape[:1] for shape in shapes}
+  if len(sizes) != 1 or sizes & {(), (0,)}:
+    raise ValueError(
+      'All arrays of a batch, carry or split must have the same leading axis '
+      f'of at least one example. Got shapes: {shapes}.'
+    )
+  return sizes.pop()[0]
+
+
+def check_leading_axis(
+  name: str, tree: ArrayTree, size: int, rule: str
+) -> None:
+  """Raises ValueError, with `rule`, for a leaf that is not [size, ...]."""
+  for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+    if np.shape(leaf)[:1] != (size,):
+      raise ValueError(
+        f'{name}{jax.tree_util.keystr(path)} has shape {np.shape(leaf)}; {rule}'
+      )
 
 
 def assert_replicated(state: ArrayTree, devices: Devices = None) -> None:
@@ -282,14 +279,11 @@ def assert_replicated(state: ArrayTree, devices: Devices = None) -> None:
 def replica_fingerprint(
   tree: ArrayTree, devices: Devices = None
 ) -> tuple[Array, Array]:
-  """Sums the bits of every leaf on each device.
+  """Returns the extremes over all devices of the sums of every leaf's bits.
 
-  Reading a replicated array reads one device, so it does not reveal a replica
-  that differs (a flipped bit, a missing collective).
-
-  Returns:
-    The smallest and the largest sum over all devices of the job, two uint32
-    [leaves]. They are equal if the replicas are, and differ for a flipped bit.
+  The smallest and the largest sum, uint32 [leaves], are equal if the replicas
+  are, and differ for a flipped bit. Reading a replicated array would read one
+  device only.
   """
   (lowest, highest), _ = _fingerprint_map(_job_devices(devices))(tree, (), None)
   return lowest, highest
@@ -329,8 +323,10 @@ def _with_checks(fn, devices: Devices, donate: bool):
 
   def call(replicated, carry, batch):
     _check_replicated(replicated, _local_sharding(devices))
-    _check_rows('carry', carry, sharding.mesh.size, 'place_state(state)')
-    _check_rows('batch', batch, sharding.mesh.size, 'split_batch(batch)')
+    shards = sharding.mesh.size
+    rule = f'its first axis must be the {shards} local devices. Use '
+    check_leading_axis('carry', carry, shards, rule + 'place_state(state).')
+    check_leading_axis('batch', batch, shards, rule + 'split_batch(batch).')
     return mapped(replicated, (carry,), (batch, index))
 
   return call
@@ -370,16 +366,6 @@ def _is_local(device: Any) -> bool:
   return device.process_index == jax.process_index()
 
 
-def _common_size(leaves: Sequence[Any]) -> int:
-  sizes = {np.shape(leaf)[:1] for leaf in leaves}
-  if len(sizes) != 1 or () in sizes:
-    raise ValueError(
-      'All arrays of a batch or carry must have the same leading axis, the '
-      f'examples. Got shapes: {[np.shape(leaf) for leaf in leaves]}.'
-    )
-  return sizes.pop()[0]
-
-
 def _check_replicated(tree: ArrayTree, placed: NamedSharding) -> None:
   for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
     if getattr(leaf, 'sharding', None) != placed:
@@ -387,15 +373,6 @@ def _check_replicated(tree: ArrayTree, placed: NamedSharding) -> None:
         f'{jax.tree_util.keystr(path)} is not replicated over the '
         f'{placed.mesh.size} local devices. Call place_state(state) (or '
         'replicate(tree)) once before the first update.'
-      )
-
-
-def _check_rows(name: str, tree: ArrayTree, shards: int, remedy: str) -> None:
-  for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-    if np.shape(leaf)[:1] != (shards,):
-      raise ValueError(
-        f'{name}{jax.tree_util.keystr(path)} has shape {np.shape(leaf)}; its '
-        f'first axis must be the {shards} local devices. Use {remedy}.'
       )
 
 

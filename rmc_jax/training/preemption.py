@@ -22,7 +22,7 @@ class Preemption:
   """
 
   def __init__(self):
-    self._received: int | None = None
+    self._received = False
     self._former = {}
     self._calls = 0
 
@@ -36,7 +36,9 @@ class Preemption:
     return self
 
   def __exit__(self, *exception) -> None:
-    self._restore_handlers()
+    for number, handler in self._former.items():
+      signal.signal(number, handler)
+    self._former = {}
 
   def requested(self) -> bool:
     """Returns whether to stop now; a collective of all processes."""
@@ -44,14 +46,9 @@ class Preemption:
       # Consecutive numbers, because JAX picks one of them to stop at.
       self._calls += 1
       return multihost_utils.reached_preemption_sync_point(self._calls)
-    return self._received is not None
+    return self._received
 
   def _record(self, number, frame) -> None:
-    del frame
-    self._received = number
-    self._restore_handlers()
-
-  def _restore_handlers(self) -> None:
-    for number, handler in self._former.items():
-      signal.signal(number, handler)
-    self._former = {}
+    del number, frame
+    self._received = True
+    self.__exit__()  # A second signal then ends the process.

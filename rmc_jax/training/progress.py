@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.progress import BarColumn
 from rich.progress import MofNCompleteColumn
 from rich.progress import Progress as Bar
-from rich.progress import TextColumn
 
 # The metrics to show, in this order; all metrics if a run has neither.
 _SHOWN = ('loss', 'accuracy')
@@ -17,11 +16,8 @@ _SHOWN = ('loss', 'accuracy')
 class Progress:
   """Shows step, metrics, rate and time left; for the primary process.
 
-  Args:
-    step: the first step of this start of the run.
-    num_steps: the last step of the run.
-    console: None for standard output.
-    seconds_between_lines: interval of lines if the console is no terminal.
+  The `console` is standard output by default; if it is no terminal, there are
+  at least `seconds_between_lines` between two lines.
   """
 
   def __init__(
@@ -32,25 +28,24 @@ class Progress:
     console: Console | None = None,
     seconds_between_lines: float = 10.0,
   ):
-    self._console = Console() if console is None else console
+    self._console = console or Console()
     self._num_steps = num_steps
     self._between = seconds_between_lines
     self._train = self._evaluation = ''
     self._last_line = time.monotonic()
     # The rate excludes the first call, which compiles.
     self._origin: tuple[int, float] | None = None
-    self._bar = None
-    if self._console.is_terminal:
-      self._bar = Bar(
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn('{task.description}'),
-        console=self._console,
-      )
-      self._task = self._bar.add_task(
-        'compiling', total=num_steps, completed=step
-      )
-      self._bar.start()
+    self._bar = Bar(
+      BarColumn(),
+      MofNCompleteColumn(),
+      '{task.description}',
+      console=self._console,
+      disable=not self._console.is_terminal,
+    )
+    self._task = self._bar.add_task(
+      'compiling', total=num_steps, completed=step
+    )
+    self._bar.start()
 
   def update(
     self,
@@ -68,18 +63,15 @@ class Progress:
       self._origin = step, now
     parts = self._train, self._evaluation, self._pace(step, now)
     text = '  '.join(part for part in parts if part)
-    if self._bar is not None:
-      self._bar.update(self._task, completed=step, description=text)
-    elif (self._train or self._evaluation) and (
-      now - self._last_line >= self._between or step >= self._num_steps
-    ):
+    self._bar.update(self._task, completed=step, description=text)
+    is_due = now - self._last_line >= self._between or step >= self._num_steps
+    if self._bar.disable and is_due and (self._train or self._evaluation):
       self._last_line = now
       print_line(f'step {step}/{self._num_steps}  {text}', self._console)
 
   def close(self) -> None:
     """Stops the bar, if there is one."""
-    if self._bar is not None:
-      self._bar.stop()
+    self._bar.stop()
 
   def _pace(self, step: int, now: float) -> str:
     """Returns the rate and the time left; '' before there is a rate."""
@@ -88,15 +80,19 @@ class Progress:
       return ''
     rate = (step - first_step) / (now - first_time)
     left = max(0, round((self._num_steps - step) / rate))
-    minutes, seconds = divmod(left, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f'{rate:.4g} updates/s  {hours}:{minutes:02}:{seconds:02} left'
+    return f'{rate:.4g} updates/s  {format_duration(left)} left'
 
 
 def print_line(line: str, console: Console | None = None) -> None:
   """Prints a line without markup, above the bar of that console."""
-  console = Console() if console is None else console
+  console = console or Console()
   console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def format_duration(seconds: int) -> str:
+  """Returns hours, minutes and seconds, such as 100:02:03."""
+  minutes, seconds = divmod(seconds, 60)
+  return f'{minutes // 60}:{minutes % 60:02}:{seconds:02}'
 
 
 def _format(prefix: str, metrics: Mapping[str, float]) -> str:

@@ -14,11 +14,8 @@ from rmc_jax.training.progress import Progress
 _LEDGER_SECONDS = 2.0
 
 
-class NullReport:
+class NullReport(contextlib.AbstractContextManager):
   """A report without effects, for all processes but the primary one."""
-
-  def __enter__(self) -> 'NullReport':
-    return self
 
   def __exit__(self, *exception) -> None:
     pass
@@ -68,11 +65,7 @@ class NullReport:
 class Report(NullReport):
   """The report of one start of a run, by the primary process.
 
-  Args:
-    workdir: gets metrics.jsonl, TensorBoard events and goodput.jsonl.
-    step: the restored step, 0 for a new run.
-    num_steps: the last step of the run.
-    started: the time of day when this start of the run began.
+  The start began at the restored `step` and the time of day `started`.
   """
 
   def __init__(

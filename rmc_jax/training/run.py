@@ -1,6 +1,7 @@
 """The definition of a run: intervals, functions and data source."""
 
 from collections.abc import Callable
+import contextlib
 import dataclasses
 from typing import Any
 from typing import NamedTuple
@@ -23,9 +24,6 @@ def may_change_on_resume(**arguments: Any) -> Any:
 
   For lengths, intervals and places of files, which do not affect what is
   trained. A field that holds a dataclass covers all of its fields.
-
-  Args:
-    **arguments: `default` or `default_factory`.
   """
   return dataclasses.field(**arguments, metadata={MAY_CHANGE_ON_RESUME: True})
 
@@ -35,23 +33,13 @@ class RunConfig:
   """Length, intervals and seed of a run; part of every experiment's `Config`.
 
   Intervals are in updates. They are due at the first call that ends on or after
-  a multiple, and at the end of the run.
-
-  Attributes:
-    num_steps: updates in the whole run, earlier starts included.
-    seed: of parameters, data and dropout.
-    updates_per_call: updates made on the devices in one call.
-    log_every: between lines of the log.
-    eval_every: between evaluations.
-    checkpoint_every: between checkpoints.
-    keep_checkpoints: number of newest checkpoints to keep.
-    check_replicas_every: between checks that all devices hold the same state,
-      which is also checked before each checkpoint.
-    nonfinite: what to do about updates that are not finite.
+  a multiple, and at the end of the run. That all devices hold the same state is
+  checked every `check_replicas_every` and before each checkpoint.
   """
 
+  # Of the whole run, earlier starts included.
   num_steps: int = may_change_on_resume(default=1_000_000)
-  seed: int = 0
+  seed: int = 0  # Of parameters, data and dropout.
   updates_per_call: int = 1
   log_every: int = may_change_on_resume(default=100)
   eval_every: int = may_change_on_resume(default=1000)
@@ -74,18 +62,14 @@ class RunConfig:
     return jax.random.split(jax.random.key(self.seed), 5)[1:]
 
 
-class Source:
+class Source(contextlib.AbstractContextManager):
   """Batches from the host: a context manager, entered for the whole training.
 
-  Attributes:
-    reproducible: whether `batch` is a function of the step alone. Only then
-      does a resumed run continue bit for bit.
+  Only a `reproducible` source, whose `batch` is a function of the step alone,
+  lets a resumed run continue bit for bit.
   """
 
   reproducible: bool = True
-
-  def __enter__(self) -> 'Source':
-    return self
 
   def __exit__(self, *exception) -> None:
     pass

@@ -43,11 +43,9 @@ class Runner:
   """A context that locks the workdir, handles signals and runs the watchdog.
 
   Args:
-    workdir: the folder of the run, created if missing; shared by all processes
-      of the job.
-    watchdog_seconds: see `Watchdog`; None for no watchdog.
-    started: the time of day when the program began, for the goodput ledger;
-      None for now.
+    workdir: created if missing; shared by all processes of the job.
+    watchdog_seconds: see `Watchdog`.
+    started: the time of day when the program began; None for now.
 
   Raises:
     ConfigurationError: on entering, another process is training in `workdir`.
@@ -95,16 +93,8 @@ class Runner:
     """Trains to `run.num_steps`, from the newest good checkpoint if any.
 
     Every process of the job calls it with the same arguments. The workdir gets
-    `checkpoints/`, `metrics.jsonl`, `goodput.jsonl` and TensorBoard events. A
-    line of the log holds the means over all updates since the line before.
-
-    Args:
-      experiment: the functions and the data source.
-      run: length, intervals and policy.
-      devices: devices of the job to use, None for all.
-
-    Returns:
-      The trained state, on the devices.
+    `checkpoints/`, `metrics.jsonl`, `goodput.jsonl` and TensorBoard events.
+    Returns the trained state, on the devices.
 
     Raises:
       Preempted: a signal asked to stop; the state is saved.
@@ -117,9 +107,8 @@ class Runner:
     """
     run.validate()
     started, self._started = self._started, time.time()
-    with Checkpointer(
-      self.workdir / CHECKPOINTS, keep=run.keep_checkpoints
-    ) as saver:
+    folder = self.workdir / CHECKPOINTS
+    with Checkpointer(folder, keep=run.keep_checkpoints) as saver:
       loop = Loop(
         self.workdir,
         experiment,
@@ -170,12 +159,7 @@ class Runner:
     """A `progress_fn` for long work before or after training.
 
     Restarts the watchdog, prints a line now and then, and stops the program if
-    a signal asked for it.
-
-    Args:
-      what: name of the work, such as 'valid perplexity'.
-      done: amount done so far.
-      total: amount in all; 0 if unknown.
+    a signal asked for it. A `total` of 0 is unknown.
 
     Raises:
       Preempted: a signal asked to stop. Not raised in a job of several

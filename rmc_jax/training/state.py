@@ -45,15 +45,10 @@ def create_state(
   key: Array,
   carry: ArrayTree = (),
 ) -> TrainState:
-  """Returns the state before the first update.
+  """Returns the state before the first update; fields as in `TrainState`.
 
-  Args:
-    params: the parameters.
-    network_state: Haiku state, {} for a network made by `hk.transform`.
-    optimizer: its `init` makes the optimiser's state.
-    key: the base key of the run, typed (`jax.random.key`) or a uint32 [2]
-      (`jax.random.PRNGKey`).
-    carry: leaves [B, ...], see `TrainState`.
+  The key may be typed (`jax.random.key`) or a uint32 [2]
+  (`jax.random.PRNGKey`).
 
   Raises:
     ValueError: `key` is not a single key.

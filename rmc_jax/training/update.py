@@ -9,7 +9,6 @@ on every device. The mean is over the global batch, even if the w_d differ.
 """
 
 from collections.abc import Callable
-from typing import Any
 from typing import NamedTuple
 
 import jax
@@ -24,24 +23,14 @@ from rmc_jax.training.state import TrainState
 from rmc_jax.types import Array
 from rmc_jax.types import ArrayTree
 
-RESERVED_METRICS = ('loss', 'gradient_norm', 'nonfinite')
-REDUCTIONS = ('mean', 'sum')
-
 
 class LossAux(NamedTuple):
-  """The second result of a loss function.
+  """The second result of a loss function."""
 
-  Attributes:
-    weight: [] the number of examples or tokens in the summed loss.
-    metrics: name -> (sum, count) over the same rows.
-    network_state: Haiku state after the forward pass.
-    carry: the rows of the carry after the forward pass, see `TrainState`.
-  """
-
-  weight: Array
-  metrics: SumsAndCounts
-  network_state: ArrayTree
-  carry: ArrayTree = ()
+  weight: Array  # [], the number of examples or tokens in the summed loss.
+  metrics: SumsAndCounts  # Over the same rows.
+  network_state: ArrayTree  # After the forward pass.
+  carry: ArrayTree = ()  # The rows after the forward pass, see `TrainState`.
 
 
 # (params, network_state, carry, key, batch) -> (summed loss, LossAux)
@@ -78,17 +67,15 @@ def make_update(
       which it sums the loss. The key is for dropout and the like.
     optimizer: applied to g, including any clipping.
     global_batch_size: B, examples in one update over all devices of the job.
-    make_batch: makes the batch on the device, see `MakeBatch`: a rollout of
-      environments, or `per_example(sample)`. `index` [B / devices] holds the
-      global indices of this device's examples. None: batches come from the
-      host, through `parallel.split_batch`.
+    make_batch: makes the batch on the device: a rollout of environments, or
+      `per_example(sample)`. `index` [B / devices] holds the global indices of
+      this device's examples. None: batches come from the host, through
+      `parallel.split_batch`.
     reduction: 'mean' or 'sum', see the top of the file.
-    after_update: changes the network state after the sum over devices, see
-      `AfterUpdate`; a curriculum, for example. `metrics` are those of one
-      update over the global batch.
-    updates_per_call: number of updates in one call, to save dispatch time; more
-      than one needs `make_batch`.
-    devices: devices of the job to use, None for all.
+    after_update: changes the network state after the sum over devices; a
+      curriculum, for example. `metrics` are those of one update.
+    updates_per_call: saves dispatch time; more than one needs `make_batch`.
+    devices: see `parallel`.
 
   Returns:
     `update(state, batch=None) -> (state, metrics)`.
@@ -121,9 +108,10 @@ def make_update(
     make_batch=make_batch,
     reduction=reduction,
     after_update=after_update,
+    updates_per_call=updates_per_call,
     axis_name=parallel.AXIS,
   )
-  return parallel.parallel_update(repeat(step, updates_per_call), devices)
+  return parallel.parallel_update(step, devices)
 
 
 def make_step(
@@ -134,9 +122,10 @@ def make_step(
   make_batch: MakeBatch | None = None,
   reduction: str = 'mean',
   after_update: AfterUpdate | None = None,
+  updates_per_call: int = 1,
   axis_name: str | None = None,
 ) -> Callable[..., tuple[TrainState, SumsAndCounts]]:
-  """Makes (state, batch) -> (state, metrics), one update on one device.
+  """Makes (state, batch) -> (state, metrics) for one device.
 
   The arguments are those of `make_update`, except:
 
@@ -145,12 +134,18 @@ def make_step(
     axis_name: the mapped axis of the devices. None: this is the only device,
       and the function may be vmapped.
   """
-  one_of('reduction', reduction, REDUCTIONS)
+  one_of('reduction', reduction, ('mean', 'sum'))
   gradient_fn = jax.value_and_grad(loss_fn, has_aux=True)
+  rule = (
+    f'each device needs {batch_size} rows, the global batch size / devices.'
+  )
 
   def step(state, batch=None):
-    device, devices = _place(axis_name)
-    _check_rows('carry', state.carry, batch_size)
+    device, devices = 0, 1
+    if axis_name is not None:
+      device = jax.lax.axis_index(axis_name)
+      devices = jax.lax.axis_size(axis_name)
+    parallel.check_leading_axis('carry', state.carry, batch_size, rule)
     key = jax.random.fold_in(state.key, state.step)
     carry, loss_index = state.carry, device
     if make_batch is not None:
@@ -163,7 +158,7 @@ def make_step(
       loss_index += devices * batch_size
     elif batch is None:
       raise ValueError('This update needs a batch from the host. Got: None.')
-    _check_rows('batch', batch, batch_size)
+    parallel.check_leading_axis('batch', batch, batch_size, rule)
     (loss, aux), gradients = gradient_fn(
       state.params,
       state.network_state,
@@ -171,7 +166,6 @@ def make_step(
       jax.random.fold_in(key, loss_index),
       batch,
     )
-    _check_metric_names(aux.metrics)
     loss, weight, gradients, metrics = parallel.psum(
       (loss, aux.weight, gradients, dict(aux.metrics)), axis_name
     )
@@ -184,11 +178,16 @@ def make_step(
     # The optimiser may make 0 / 0 of a finite gradient.
     finite = _all_finite((loss / weight, gradient_norm, updates))
     one = jnp.ones((), jnp.int32)
-    metrics |= {
+    own = {
       'loss': (loss, weight),
       'gradient_norm': (gradient_norm, one),
       'nonfinite': (one - finite, one),
     }
+    if taken := sorted(own.keys() & metrics.keys()):
+      raise ValueError(
+        f'The update itself reports {taken}; rename these metrics of loss_fn.'
+      )
+    metrics |= own
     network_state = _average(aux.network_state, axis_name)
     if after_update is not None:
       network_state = after_update(network_state, metrics)
@@ -207,10 +206,24 @@ def make_step(
       step=state.step + 1, carry=_advance(finite, carry, aux.carry)
     ), metrics
 
-  return step
+  return _repeat(step, updates_per_call)
 
 
-def repeat(step: Callable, updates_per_call: int) -> Callable:
+def per_example(sample: Callable[[Array, ArrayTree], ArrayTree]) -> MakeBatch:
+  """Makes a `make_batch` of a function (key, network_state) -> one example.
+
+  Example i gets `fold_in(key, i)`: the same examples on any number of devices.
+  """
+
+  def make_batch(params, network_state, carry, key, index):
+    del params
+    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
+    return jax.vmap(sample, in_axes=(0, None))(keys, network_state), carry
+
+  return make_batch
+
+
+def _repeat(step: Callable, updates_per_call: int) -> Callable:
   """Returns (state, batch) -> (state, summed metrics) of several updates."""
   if positive_int('updates_per_call', updates_per_call) == 1:
     return step
@@ -222,29 +235,6 @@ def repeat(step: Callable, updates_per_call: int) -> Callable:
     return state, jax.tree.map(lambda values: values.sum(0), metrics)
 
   return steps
-
-
-def per_example(sample: Callable[[Array, ArrayTree], ArrayTree]) -> MakeBatch:
-  """Adapts a function that makes one example to `make_batch`.
-
-  Args:
-    sample: (key, network_state) -> one example, without a batch axis. Example i
-      gets `fold_in(key, i)`: the same examples on any number of devices.
-  """
-
-  def make_batch(params, network_state, carry, key, index):
-    del params
-    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
-    return jax.vmap(sample, in_axes=(0, None))(keys, network_state), carry
-
-  return make_batch
-
-
-def _place(axis_name: str | None) -> tuple[Any, int]:
-  """Returns the index of this device and the number of devices."""
-  if axis_name is None:
-    return 0, 1
-  return jax.lax.axis_index(axis_name), jax.lax.axis_size(axis_name)
 
 
 def _all_finite(tree: ArrayTree) -> Array:
@@ -285,19 +275,3 @@ def _advance(finite: Array, old: ArrayTree, new: ArrayTree) -> ArrayTree:
     new,
     old,
   )
-
-
-def _check_metric_names(metrics: SumsAndCounts) -> None:
-  if taken := sorted(set(RESERVED_METRICS) & metrics.keys()):
-    raise ValueError(
-      f'The update itself reports {taken}; rename these metrics of loss_fn.'
-    )
-
-
-def _check_rows(name: str, tree: ArrayTree, rows: int) -> None:
-  for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-    if leaf.shape[:1] != (rows,):
-      raise ValueError(
-        f'{name}{jax.tree_util.keystr(path)} has shape {leaf.shape}; each '
-        f'device needs {rows} rows, the global batch size / devices.'
-      )

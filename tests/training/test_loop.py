@@ -425,7 +425,7 @@ def test_changed_model_raises_and_changes_nothing(tmp_path):
   'name', ['log_every', 'eval_every', 'checkpoint_every', 'num_steps']
 )
 def test_interval_below_one_raises(tmp_path, name):
-  with pytest.raises(ConfigurationError, match=f'{name} must .* Got: 0'):
+  with pytest.raises(ValueError, match=f'{name} must .* Got: 0'):
     toy.run(tmp_path, **{name: 0})
 
 

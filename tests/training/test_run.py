@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from rmc_jax.errors import ConfigurationError
 from rmc_jax.training.run import FunctionSource
 from rmc_jax.training.run import load_batch
 from rmc_jax.training.run import MAY_CHANGE_ON_RESUME
@@ -26,7 +25,7 @@ def test_length_and_intervals_may_change_on_resume_and_the_seed_may_not():
   'name', ['num_steps', 'updates_per_call', 'log_every', 'keep_checkpoints']
 )
 def test_numbers_below_one_are_refused(name):
-  with pytest.raises(ConfigurationError, match=f'{name} must .* Got: 0'):
+  with pytest.raises(ValueError, match=f'{name} must .* Got: 0'):
     RunConfig(**{name: 0}).validate()
   RunConfig(seed=0).validate()
 
