@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from rmc_jax.checks import one_of
 from rmc_jax.types import Array
 
 ORDERS = ('farthest', 'nearest')
@@ -71,8 +72,7 @@ def answer(question: Question, order: str = 'farthest') -> Array:
   Raises:
     ValueError: unknown order.
   """
-  if order not in ORDERS:
-    raise ValueError(f'order must be one of {ORDERS}. Got: {order!r}.')
+  one_of('order', order, ORDERS)
   reference = question.vectors[jnp.argmax(question.labels == question.m)]
   offsets = question.vectors - reference[None, :]  # [T, features]
   distances = jnp.sum(offsets**2, axis=-1)  # [T], squared: the same ranks

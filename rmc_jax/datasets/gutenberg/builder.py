@@ -62,11 +62,8 @@ class Gutenberg(TextBuilder):
     '.txt or .txt.gz files of your own, or all files in the folder itself: '
     'then valid and test each get a twentieth of the books, but at least one.'
   )
-  PUBLISHED = {
-    'train': {'documents': 28_602},
-    'valid': {'documents': 50},
-    'test': {'documents': 100},
-  }
+  UNIT = 'documents'
+  PUBLISHED = {'train': 28_602, 'valid': 50, 'test': 100}
 
   @property
   def can_download(self) -> bool:

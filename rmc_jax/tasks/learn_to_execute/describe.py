@@ -5,6 +5,7 @@ import re
 import jax
 import numpy as np
 
+from rmc_jax.checks import positive_int
 from rmc_jax.tasks.learn_to_execute import interpreter
 from rmc_jax.tasks.learn_to_execute.sample import Example
 from rmc_jax.tasks.learn_to_execute.task import Task
@@ -35,8 +36,7 @@ def describe(
       shape than the targets, ids are outside of the vocabulary, or `limit` is
       below 1.
   """
-  if limit < 1:
-    raise ValueError(f'limit must be at least 1. Got: {limit}.')
+  positive_int('limit', limit)
   batch, predicted = jax.device_get((examples, predictions))
   if batch.inputs.ndim != 2:
     raise ValueError(
