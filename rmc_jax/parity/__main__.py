@@ -72,8 +72,7 @@ def _run_live(
     ),
     print_fn,
   )
-  pairs = cases.random_cases(options.configurations, options.seed)
-  random = [*itertools.chain.from_iterable(pairs)]
+  random = cases.random_cases(options.configurations, options.seed)
   by_name = collections.defaultdict(list)
   for comparison in live.compare_cases(random, current, old):
     by_name[comparison.case.name].append(comparison)
