@@ -140,7 +140,6 @@ class Group:
   Args:
     name: prefix of the lines that the processes print, before their rank. One
       process without a name inherits the output, perhaps a terminal.
-    commands: programs with their arguments; each is started.
     grace: seconds for the other processes after one has failed.
   """
 

@@ -22,14 +22,14 @@ def describe(
 ) -> str:
   """Formats a batch as lines of plain text, and marks errors of predictions.
 
-  Predictions after an example's target length are ignored. Each program shown
-  is also run with the interpreter, which detects samples with a wrong answer.
+  Each program shown is also run with the interpreter, which detects samples
+  with a wrong answer.
 
   Args:
     task: the task of the batch.
     examples: a batch, leaves [B, T_in], [B], [B, T_out], [B].
-    predictions: [B, T_out] ids.
-    limit: the number of examples to show. The summary counts all of them.
+    predictions: [B, T_out] ids; ignored after an example's target length.
+    limit: the most examples to show. The summary counts all of them.
 
   Raises:
     ValueError: the examples are not a batch, the predictions have another
