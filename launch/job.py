@@ -40,7 +40,7 @@ class Run(NamedTuple):
 
 
 class Parser(argparse.ArgumentParser):
-  """A parser with the flags that all launchers share; `launcher` is a module."""
+  """A parser with the arguments of all launchers; `launcher` is a module."""
 
   def __init__(self, launcher: str, description: str | None):
     super().__init__(

@@ -62,12 +62,10 @@ def sample_question(
 def answer(question: Question, order: str = 'farthest') -> Array:
   """The label () at rank n of the Euclidean distances from vector m.
 
-  Args:
-    question: one question.
-    order: 'farthest' as in the paper: rank 0 is the farthest vector, the last
-      rank the reference. 'nearest': rank 0 is the reference, as in the authors'
-      dataset, `sonnet/examples/dataset_nth_farthest.py`, which in spite of its
-      name sorts in ascending order.
+  The order is 'farthest' as in the paper: rank 0 is the farthest vector, the
+  last rank the reference. Or 'nearest': rank 0 is the reference, as in the
+  authors' dataset, `sonnet/examples/dataset_nth_farthest.py`, which in spite of
+  its name sorts in ascending order.
 
   Raises:
     ValueError: unknown order.
