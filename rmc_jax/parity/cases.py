@@ -260,7 +260,7 @@ def train_cases(
 
 
 def create_cases(names: list[str], arguments: dict[str, Any]) -> list[Case]:
-  """A new core: its initial state, and the names and spread of its weights."""
+  """A new core: the identity as its state, and how its weights are spread."""
   size = Size(batch=2, steps=1, features=101)
   inputs, memory, _ = _shapes(arguments, size)
   arrays = {'inputs': np.zeros(inputs), 'state': np.zeros(memory)}
@@ -270,14 +270,11 @@ def create_cases(names: list[str], arguments: dict[str, Any]) -> list[Case]:
 
 def error_cases() -> list[Case]:
   """Arguments that the original refuses."""
-  cases = []
-  for wrong in [
-    {'num_blocks': 0},
-    {'attention_mlp_layers': 0},
-    {'gate_style': 'units'},
-  ]:
-    cases += create_cases(['errors'], ARGUMENTS | wrong)
-  return cases
+  refused = {'num_blocks': 0, 'attention_mlp_layers': 0, 'gate_style': 'units'}
+  return [
+    create_cases(['errors'], ARGUMENTS | {argument: value})[0]
+    for argument, value in refused.items()
+  ]
 
 
 def dataset_case(fill: Fill, objects: int, features: int) -> Case:
