@@ -17,7 +17,7 @@ from typing import NoReturn
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 _ERRORS = runpy.run_path(str(ROOT / 'rmc_jax/errors.py'))
 DONE = _ERRORS['DONE']
-PREEMPTED = _ERRORS['PREEMPTED']
+PREEMPTED: int = _ERRORS['PREEMPTED']
 DIVERGED = _ERRORS['DIVERGED']
 CONFIGURATION_ERROR = _ERRORS['CONFIGURATION_ERROR']
 # Restarting after one of these would change nothing.

@@ -62,7 +62,7 @@ class Supervisor:
     self._max_restarts = max_restarts
     self._grace = grace
     # A run that never starts counts as preempted.
-    self._codes: dict[str, int] = dict.fromkeys(runs, job.PREEMPTED)
+    self._codes = dict.fromkeys(runs, job.PREEMPTED)
     self._running: list[Group] = []
     self._signals = 0
 
