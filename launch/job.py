@@ -17,7 +17,7 @@ from typing import NoReturn
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 _ERRORS = runpy.run_path(str(ROOT / 'rmc_jax/errors.py'))
 DONE = _ERRORS['DONE']
-PREEMPTED = _ERRORS['PREEMPTED']
+PREEMPTED: int = _ERRORS['PREEMPTED']
 DIVERGED = _ERRORS['DIVERGED']
 CONFIGURATION_ERROR = _ERRORS['CONFIGURATION_ERROR']
 # Restarting after one of these would change nothing.
@@ -40,12 +40,7 @@ class Run(NamedTuple):
 
 
 class Parser(argparse.ArgumentParser):
-  """A parser with the arguments that all launchers share.
-
-  Args:
-    launcher: name of its module in launch/.
-    description: text of --help before the list of arguments.
-  """
+  """A parser with the arguments of all launchers; `launcher` is a module."""
 
   def __init__(self, launcher: str, description: str | None):
     super().__init__(
@@ -104,9 +99,8 @@ def parse(
   for flag in flags:
     if not flag.startswith('--'):
       fail(f'unexpected argument {flag!r}; flags start with --')
-  sweep_file = runpy.run_path(
-    str(ROOT / 'experiments' / options.experiment / 'sweep.py')
-  )
+  page = ROOT / 'experiments' / options.experiment / 'sweep.py'
+  sweep_file = runpy.run_path(str(page))
   if not options.sweep:
     shared = []
     if options.preset is not None:
@@ -172,6 +166,5 @@ def fail(message: str) -> NoReturn:
 
 def _check_choice(flag: str, value: str, choices: Collection[str]) -> None:
   if value not in choices:
-    fail(
-      f'argument {flag}: unknown {value!r}; choose from {", ".join(choices)}'
-    )
+    known = ', '.join(choices)
+    fail(f'argument {flag}: unknown {value!r}; choose from {known}')

@@ -11,6 +11,7 @@ exit code is the trainer's; for a sweep, that of the first run that failed.
 """
 
 from collections.abc import Sequence
+import functools
 import itertools
 import os
 import shlex
@@ -38,14 +39,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
 
   def commands(run: job.Run, slot: int) -> list[list[str]]:
-    port = options.port or _free_port()
+    address, size = (
+      f'localhost:{options.port or _free_port()}',
+      options.processes,
+    )
     result = []
-    for rank in range(options.processes):
-      flags = []
-      if options.processes > 1:
-        flags = job.rank_flags(f'localhost:{port}', options.processes, rank)
-      share = slot * options.processes + rank
-      prefix = _prefix(gpus, cores, share, shares)
+    for rank in range(size):
+      flags = job.rank_flags(address, size, rank) if size > 1 else []
+      prefix = _prefix(gpus, cores, slot * size + rank, shares)
       result.append(prefix + run.command(python, *flags))
     return result
 
@@ -65,10 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   if setup.returncode:
     return setup.returncode
   supervisor = processes.Supervisor(
-    [
-      processes.Task(run.name, lambda slot, run=run: commands(run, slot))
-      for run in runs
-    ],
+    {run.name: functools.partial(commands, run) for run in runs},
     slots=slots,
     max_restarts=options.max_restarts,
     grace=options.grace,

@@ -5,12 +5,11 @@ continue: they get a grace period to log the error and exit, then are killed.
 """
 
 from collections.abc import Callable
-from collections.abc import Generator
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import ctypes
-import dataclasses
 import itertools
 import os
 import signal
@@ -28,105 +27,103 @@ _PR_SET_PDEATHSIG = 1
 _PRCTL = getattr(ctypes.CDLL(None), 'prctl', None)
 
 
-@dataclasses.dataclass
-class Task:
-  """One run under supervision.
-
-  Attributes:
-    name: '' if there is only one task.
-    commands: maps a slot to one command for each process of the group; called
-      for every attempt, so that each gets a new port.
-    crashes: number of attempts that crashed.
-  """
-
-  name: str
-  commands: Callable[[int], Sequence[Sequence[str]]]
-  crashes: int = 0
+# Maps a slot to one command for each process of a run; called again for every
+# attempt, so that each gets a new port.
+Commands = Callable[[int], Sequence[Sequence[str]]]
 
 
 class Supervisor:
-  """Runs tasks to completion, several at once, and restarts them.
+  """Completes runs, several at once, and restarts them.
 
-  The exit codes of a task's processes decide: `job.FINAL` codes finish the
-  task, a preempted task is restarted, a crashed one is restarted at most
+  The exit codes of a run's processes decide: `job.FINAL` codes finish the run,
+  a preempted run is restarted, a crashed one is restarted at most
   `max_restarts` times. SIGTERM, SIGINT and SIGHUP reach the processes as
   SIGTERM, on which trainers save a checkpoint; nothing is started afterwards. A
   second signal kills the processes.
 
   Args:
-    tasks: in the order in which they are started.
-    slots: number of tasks that run at once, each in its own slot.
-    max_restarts: crashes after which a task is restarted.
+    runs: name -> commands, in the order in which they are started; the name is
+      '' if there is only one.
+    slots: number of runs at once, each in its own slot.
+    max_restarts: crashes after which a run is restarted.
     grace: seconds for the other processes of a group after one has failed.
   """
 
   def __init__(
-    self, tasks: Sequence[Task], *, slots: int, max_restarts: int, grace: float
+    self,
+    runs: Mapping[str, Commands],
+    *,
+    slots: int,
+    max_restarts: int,
+    grace: float,
   ):
-    self._waiting = iter(tasks)
+    self._waiting = iter(runs.items())
     self._slots = slots
     self._max_restarts = max_restarts
     self._grace = grace
-    # In the order of the tasks; a task that never starts counts as preempted.
-    self._codes = {task.name: job.PREEMPTED for task in tasks}
+    # A run that never starts counts as preempted.
+    self._codes = dict.fromkeys(runs, job.PREEMPTED)
     self._running: list[Group] = []
     self._signals = 0
 
   def run(self) -> dict[str, int]:
-    """Returns the exit code of every task; call it from the main thread."""
+    """Returns the exit code of every run; call it from the main thread."""
     slots = [self._fill(slot) for slot in range(self._slots)]
-    with handle_signals(self._on_signal):
-      try:
-        for _ in itertools.zip_longest(*slots):
-          time.sleep(_POLL_SECONDS)
-      finally:
-        for group in self._running:
-          group.kill()
+    handlers = {
+      number: signal.signal(number, self._on_signal)
+      for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    }
+    try:
+      for _ in itertools.zip_longest(*slots):
+        time.sleep(_POLL_SECONDS)
+    finally:
+      for group in self._running:
+        group.kill()
+      for number, handler in handlers.items():
+        signal.signal(number, handler)
     return self._codes
 
   def _fill(self, slot: int) -> Iterator[None]:
-    """Completes one waiting task after another; yields while one runs."""
-    for task in self._waiting:
-      self._codes[task.name] = yield from self._complete(task, slot)
+    """Completes one waiting run after another; yields while one runs."""
+    for name, commands in self._waiting:
+      crashes = 0
+      delay: float | None = 0.0
+      while delay is not None:
+        start = time.monotonic() + delay
+        while time.monotonic() < start and not self._signals:
+          yield
+        if self._signals:
+          self._codes[name] = job.PREEMPTED
+          break
+        group = Group(name, commands(slot), self._grace)
+        self._running.append(group)
+        while (code := group.poll()) is None:
+          yield
+        self._running.remove(group)
+        self._codes[name] = code
+        crashes += code not in (*job.FINAL, job.PREEMPTED)
+        delay = self._restart_delay(name, code, crashes)
 
-  def _complete(self, task: Task, slot: int) -> Generator[None, None, int]:
-    """Runs the attempts of a task; returns its exit code."""
-    delay = 0.0
-    while True:
-      start = time.monotonic() + delay
-      while time.monotonic() < start and not self._signals:
-        yield
-      if self._signals:
-        return job.PREEMPTED
-      group = Group(task.name, task.commands(slot), self._grace)
-      self._running.append(group)
-      while (code := group.poll()) is None:
-        yield
-      self._running.remove(group)
-      delay = self._restart_delay(task, code)
-      if delay is None:
-        return code
-
-  def _restart_delay(self, task: Task, code: int) -> float | None:
-    """Returns the seconds until the restart, or None if the task is over."""
-    name = f'{task.name} ' if task.name else ''
-    ended = f'{name}ended with {describe(code)}'
+  def _restart_delay(self, name: str, code: int, crashes: int) -> float | None:
+    """Returns the seconds until the restart, or None if the run is over."""
+    who = f'{name} ' if name else ''
+    ended = f'{who}ended with {describe(code)}'
     if self._signals or code in job.FINAL:
       job.log(ended)
       return None
     if code == job.PREEMPTED:
-      job.log(f'{name}was preempted; restarting')
+      job.log(f'{who}was preempted; restarting')
       return 0.0
-    task.crashes += 1
     most = self._max_restarts
-    if task.crashes > most:
+    if crashes > most:
       job.log(f'{ended}; giving up after {most} restarts')
       return None
-    delay = min(2.0 ** (task.crashes - 1), _LONGEST_PAUSE)
-    job.log(f'{ended}; restart {task.crashes} of {most} in {delay:g} s')
+    delay = min(2.0 ** (crashes - 1), _LONGEST_PAUSE)
+    job.log(f'{ended}; restart {crashes} of {most} in {delay:g} s')
     return delay
 
-  def _on_signal(self, number: int) -> None:
+  def _on_signal(self, number: int, frame: object) -> None:
+    del frame
     self._signals += 1
     if self._signals == 1:
       job.log(f'{signal.Signals(number).name}: stopping all processes')
@@ -143,7 +140,6 @@ class Group:
   Args:
     name: prefix of the lines that the processes print, before their rank. One
       process without a name inherits the output, perhaps a terminal.
-    commands: programs with their arguments; each is started.
     grace: seconds for the other processes after one has failed.
   """
 
@@ -207,20 +203,6 @@ class Group:
       if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
           os.killpg(process.pid, signal.SIGKILL)
-
-
-@contextlib.contextmanager
-def handle_signals(handler: Callable[[int], None]) -> Iterator[None]:
-  """Calls `handler` for SIGTERM, SIGINT and SIGHUP inside the context."""
-  previous = {
-    number: signal.signal(number, lambda number, _: handler(number))
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-  }
-  try:
-    yield
-  finally:
-    for number, former in previous.items():
-      signal.signal(number, former)
 
 
 def group_code(codes: Sequence[int]) -> int:

@@ -138,30 +138,29 @@ def _check(options: argparse.Namespace) -> None:
 
 def _parser() -> job.Parser:
   parser = job.Parser('skypilot', __doc__)
-  parser.add_argument(
+  add = parser.add_argument
+  add(
     '--bucket',
     required=True,
     help='Google bucket of the workdirs, such as gs://my-runs, for machines of '
     'any cloud: mounted buckets of other clouds support neither appending to '
     'files nor renaming folders',
   )
-  parser.add_argument(
+  add(
     '--tpu',
     choices=resources.TPUS,
     metavar='TYPE',
     help=f'TPU slice, one of {", ".join(resources.TPUS)}',
   )
-  parser.add_argument('--gpus', help='GPUs of a machine, such as A100:8')
+  add('--gpus', help='GPUs of a machine, such as A100:8')
   parser.add_integer('--nodes', 'machines of a run with --gpus (default: 1)')
-  parser.add_argument(
+  add(
     '--infra',
     help='cloud, region or zone, such as gcp/us-west4/us-west4-a (default: '
     'gcp with --tpu, otherwise the cheapest)',
   )
-  parser.add_argument(
-    '--spot', action='store_true', help='use cheaper, preemptible machines'
-  )
-  parser.add_argument(
+  add('--spot', action='store_true', help='use cheaper, preemptible machines')
+  add(
     '--sky',
     action='append',
     default=[],

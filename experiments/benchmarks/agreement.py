@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from experiments.benchmarks.sizes import Size
+from rmc_jax.parity import cases
 from rmc_jax.parity import checkpoint
 from rmc_jax.parity import convert
-from rmc_jax.parity import names
 from rmc_jax.parity import reference
 
 # Largest difference allowed, as a fraction of the largest entry of the outputs,
@@ -28,20 +28,11 @@ def make_arrays(size: Size) -> dict[str, Any]:
     `weights`; all in float32.
   """
   rng = np.random.default_rng(0)
-  columns = {
-    'attention_0/qkv': size.qkv_width,
-    'attention_0/qkv_norm': size.qkv_width,
-    'input_gates': size.gate_width,
-    'memory_gates': size.gate_width,
-  }
   weights = {}
-  structure = names.Structure(1, size.mlp_layers, gated=True)
-  for sonnet, haiku in names.name_table(structure):
-    module, leaf = haiku.rsplit('/', 1)
-    shape = (columns.get(module, size.slot_width),)
+  variables = cases.weight_shapes(size.arguments(), size.features)
+  for sonnet, leaf, shape in variables:
     if leaf == 'w':
-      rows = size.features if module == 'input' else size.slot_width
-      value = rng.standard_normal((rows, *shape)) * rows**-0.5
+      value = rng.standard_normal(shape) * shape[0] ** -0.5
     else:  # Not exactly one or zero, so that leaving one out changes results.
       value = rng.standard_normal(shape) * 0.1 + (leaf == 'scale')
     weights[f'relational_memory/{sonnet}'] = value.astype(np.float32)

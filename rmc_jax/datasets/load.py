@@ -106,10 +106,9 @@ def documents(
 ) -> Iterator[str]:
   """Reads the text of a split in order, record by record.
 
-  Returns:
-    Strings of at most about a million characters: documents, or the pieces of
-    longer ones, cut after a line end (after a space in lines of that length).
-    Joined, the pieces of a document are its text; documents are not marked.
+  A record has at most about a million characters: a document, or a piece of a
+  longer one, cut after a line end (after a space in lines of that length).
+  Joined, the pieces of a document are its text; documents are not marked.
 
   Raises:
     DatasetError: at once if the name or split is unknown or the corpus is not

@@ -44,8 +44,9 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     FILES: names of the file of a split, with {} for the split; or `_sources`.
     ARCHIVE, MEMBER: the published zip archive, and the file of a split in it.
     URL: the file to download; '' if the licence forbids it.
-    PUBLISHED: split -> {one of `COUNTS` -> its value in the published corpus}.
-      Tokens are words between white space, and one more for every line.
+    PUBLISHED: split -> its size in the published corpus, in `UNIT`.
+    UNIT: one of `COUNTS`. Tokens are words between white space, and one more
+      for every line.
     RECORDS_PER_SHARD: for shards of a few hundred megabytes.
   """
 
@@ -54,7 +55,8 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
   DESCRIPTION = CITATION = HOMEPAGE = LICENSE = STYLE = ''
   ARCHIVE = MEMBER = URL = ''
   FILES: ClassVar[tuple[str, ...]] = ()
-  PUBLISHED: ClassVar[Mapping[str, Mapping[str, int]]] = {}
+  PUBLISHED: ClassVar[Mapping[str, int]] = {}
+  UNIT = 'tokens'
   RECORDS_PER_SHARD = 256
 
   def __init_subclass__(cls, **kwargs):
@@ -154,14 +156,15 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
   def _check_counts(
     self, split: str, counts: Mapping[str, int], sources: Sequence[Source]
   ) -> None:
-    more = f' and {len(sources) - 1:,} more' if len(sources) > 1 else ''
-    for unit, published in self.PUBLISHED.get(split, {}).items():
-      if counts[unit] != published:
-        raise DatasetError(
-          f'The {split} split of {self.name} has {counts[unit]:,} {unit}; '
-          f'the corpus has {published:,}. Incomplete or another version: '
-          f'{sources[0]}{more}. {self.MANUAL_DOWNLOAD_INSTRUCTIONS}'
-        )
+    count = counts[self.UNIT]
+    published = self.PUBLISHED.get(split, count)
+    if count != published:
+      more = f' and {len(sources) - 1:,} more' if len(sources) > 1 else ''
+      raise DatasetError(
+        f'The {split} split of {self.name} has {count:,} {self.UNIT}; the '
+        f'corpus has {published:,}. Incomplete or another version: '
+        f'{sources[0]}{more}. {self.MANUAL_DOWNLOAD_INSTRUCTIONS}'
+      )
 
   def _download_and_prepare(self, dl_manager, download_config) -> None:
     """Writes every split; TFDS renames the folder when it is complete."""

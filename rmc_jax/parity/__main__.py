@@ -72,8 +72,7 @@ def _run_live(
     ),
     print_fn,
   )
-  pairs = cases.random_cases(options.configurations, options.seed)
-  random = [*itertools.chain.from_iterable(pairs)]
+  random = cases.random_cases(options.configurations, options.seed)
   by_name = collections.defaultdict(list)
   for comparison in live.compare_cases(random, current, old):
     by_name[comparison.case.name].append(comparison)
@@ -103,28 +102,24 @@ def _parse() -> argparse.Namespace:
     description="Compares rmc_jax.RelationalMemory with the authors' Sonnet "
     'module, number by number.',
   )
-  parser.add_argument(
+  add = parser.add_argument
+  add(
     '--configurations',
     type=int,
     default=50,
     metavar='COUNT',
     help='random configurations over all arguments (default: 50)',
   )
-  parser.add_argument(
-    '--seed', type=int, default=0, help='of weights, inputs and configurations'
-  )
-  parser.add_argument(
-    '--all', action='store_true', help='a line for each random configuration'
-  )
-  parser.add_argument(
-    '--json', action='store_true', help='print JSON instead of the table'
-  )
-  parser.add_argument(
-    '--goldens',
-    action='store_true',
-    help='compare with stored results of the original; needs no TensorFlow',
-  )
-  parser.add_argument(
+  seed = 'of weights, inputs and configurations'
+  add('--seed', type=int, default=0, help=seed)
+  for flag, text in {
+    '--all': 'a line for each random configuration',
+    '--json': 'print JSON instead of the table',
+    '--goldens': 'compare with stored results of the original; needs no '
+    'TensorFlow',
+  }.items():
+    add(flag, action='store_true', help=text)
+  add(
     '--python',
     help='interpreter with TensorFlow and dm-sonnet (default: the '
     'one that launch/parity.sh made)',

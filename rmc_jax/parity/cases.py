@@ -52,7 +52,7 @@ CHECKS: dict[str, tuple[float, tuple[str, ...]]] = {
   # Names, order and shapes exactly. Two spreads of 0.88, each of 1225 draws or
   # more, are within 3 standard errors of each other, 0.88 * 3 / sqrt(1225), and
   # the largest entry of the case is that of normals truncated at 2.
-  'fresh weights': (0.04, ('',)),
+  'fresh weights': (0.04, ('weights/',)),
   # The same arguments refused with the same kind of error.
   'errors': (0.0, ('',)),
   # The same vectors in, ones and zeros and labels out.
@@ -139,15 +139,17 @@ def suite(fill: Fill) -> list[Case]:
   cases += train_cases(
     ['losses', 'weights'], fill, per_slot, matrix, updates=100, epsilon=1e-5
   )
-  cases += [initial_state_case(unit, 2), initial_state_case(many_slots, 2)]
-  cases += [fresh_weights_case(unit), *error_cases(), dataset_case(fill, 7, 3)]
-  return cases
+  cases += create_cases(['initial state', 'fresh weights'], unit)
+  cases += create_cases(['initial state'], many_slots)
+  return [*cases, *error_cases(), dataset_case(fill, 7, 3)]
 
 
-def random_cases(count: int, seed: int) -> Iterator[list[Case]]:
+def random_cases(count: int, seed: int) -> list[Case]:
   """Configurations drawn over all arguments, two cases each."""
+  cases = []
   for index in range(count):
-    yield _random_unroll(f'{index}: ', np.random.default_rng([seed, index]))
+    cases += _random_unroll(f'{index}: ', np.random.default_rng([seed, index]))
+  return cases
 
 
 def _random_unroll(label: str, rng: np.random.Generator) -> list[Case]:
@@ -257,37 +259,22 @@ def train_cases(
   return _cases(names, 'train', configuration, settings, arrays)
 
 
-def initial_state_case(arguments: dict[str, Any], batch_size: int) -> Case:
-  """The padded, or truncated, identity."""
-  settings = {'arguments': arguments, 'batch_size': batch_size}
-  width = arguments['head_size'] * arguments['num_heads']
-  configuration = f'{arguments["mem_slots"]} slots of width {width}'
-  names = ['initial state']
-  return _cases(names, 'initial_state', configuration, settings, {})[0]
-
-
-def fresh_weights_case(arguments: dict[str, Any]) -> Case:
-  """The names of new variables, and how their initialisers spread them."""
-  size = Size(batch=1, steps=1, features=101)
+def create_cases(names: list[str], arguments: dict[str, Any]) -> list[Case]:
+  """A new core: the identity as its state, and how its weights are spread."""
+  size = Size(batch=2, steps=1, features=101)
   inputs, memory, _ = _shapes(arguments, size)
   arrays = {'inputs': np.zeros(inputs), 'state': np.zeros(memory)}
   settings = {'arguments': arguments, 'treat_input_as_matrix': False, 'seed': 1}
-  configuration, names = describe(arguments, size), ['fresh weights']
-  return _cases(names, 'fresh_weights', configuration, settings, arrays)[0]
+  return _cases(names, 'create', describe(arguments, size), settings, arrays)
 
 
 def error_cases() -> list[Case]:
   """Arguments that the original refuses."""
-  cases = []
-  for argument, value in [
-    ('num_blocks', 0),
-    ('attention_mlp_layers', 0),
-    ('gate_style', 'units'),
-  ]:
-    settings = {'arguments': ARGUMENTS | {argument: value}}
-    configuration = f'{argument}={value!r}'
-    cases += _cases(['errors'], 'refused', configuration, settings, {})
-  return cases
+  refused = {'num_blocks': 0, 'attention_mlp_layers': 0, 'gate_style': 'units'}
+  return [
+    create_cases(['errors'], ARGUMENTS | {argument: value})[0]
+    for argument, value in refused.items()
+  ]
 
 
 def dataset_case(fill: Fill, objects: int, features: int) -> Case:
@@ -337,21 +324,37 @@ def make_weights(
 
   No variable has its initial value, so none can be left out unnoticed.
   """
+  weights = {}
+  for sonnet, leaf, shape in weight_shapes(arguments, size.features, size.rows):
+    if leaf == 'w':
+      value = fill(shape) / np.sqrt(shape[0])
+    else:
+      value = 0.2 * fill(shape) + (leaf == 'scale')
+    weights[f'weights/relational_memory/{sonnet}'] = value
+  return weights
+
+
+def weight_shapes(
+  arguments: dict[str, Any], features: int, rows: int | None = None
+) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+  """Yields each variable's TensorFlow name, its Haiku parameter and its shape.
+
+  The inputs have `features`, in each row of a matrix.
+  """
   slot = arguments['head_size'] * arguments['num_heads']  # D
   key = arguments.get('key_size') or arguments['head_size']  # K
   qkv = arguments['num_heads'] * (2 * key + arguments['head_size'])  # F
   style = arguments.get('gate_style', 'unit')
   gates = 2 * (slot if style == 'unit' else 1)  # 2 * G
   shapes = {
-    'input': (size.features, slot),
+    'input': (features, slot),
     'qkv': (slot, qkv),
     'qkv_norm': (qkv,),
     'attention_norm': (slot,),
     'mlp_norm': (slot,),
-    'input_gates': ((size.rows or 1) * slot, gates),
+    'input_gates': ((rows or 1) * slot, gates),
     'memory_gates': (slot, gates),
   }
-  weights = {}
   structure = Structure(
     arguments.get('num_blocks', 1),
     arguments.get('attention_mlp_layers', 2),
@@ -360,14 +363,7 @@ def make_weights(
   for sonnet, haiku in name_table(structure):
     layer, leaf = haiku.split('/')[-2:]
     shape = shapes.get(layer, (slot, slot))  # the MLP's are square
-    if leaf == 'w':
-      value = fill(shape) / np.sqrt(shape[0])
-    elif leaf == 'scale':
-      value = 1.0 + 0.2 * fill(shape)
-    else:
-      value = 0.2 * fill(shape[-1:])
-    weights[f'weights/relational_memory/{sonnet}'] = value
-  return weights
+    yield sonnet, leaf, shape if leaf == 'w' else shape[-1:]
 
 
 def describe(

@@ -269,25 +269,21 @@ def main(arguments: list[str] | None = None) -> None:
     'to-haiku', help='TensorFlow 1 checkpoint -> Haiku parameters'
   )
   to_haiku.set_defaults(run=_to_haiku)
-  to_haiku.add_argument('checkpoint', help='model.ckpt-100, or its folder')
-  to_haiku.add_argument('params', help='the .npz file to write')
-  to_haiku.add_argument(
-    '--scope', help="the core's scope, where there are several cores"
-  )
-  to_haiku.add_argument(
-    '--name', default=DEFAULT_NAME, help="the core's path in the Haiku model"
-  )
+  add = to_haiku.add_argument
+  add('checkpoint', help='model.ckpt-100, or its folder')
+  add('params', help='the .npz file to write')
+  add('--scope', help="the core's scope, where there are several cores")
+  path = "the core's path in the Haiku model"
+  add('--name', default=DEFAULT_NAME, help=path)
   to_tensorflow = commands.add_parser(
     'to-tensorflow', help='Haiku parameters -> TensorFlow 1 checkpoint'
   )
   to_tensorflow.set_defaults(run=_to_tensorflow)
-  to_tensorflow.add_argument('params', help='the .npz file to read')
-  to_tensorflow.add_argument('checkpoint', help='e.g. model.ckpt')
-  to_tensorflow.add_argument(
-    '--scope',
-    default=DEFAULT_NAME,
-    help="the core's scope, as in model/relational_memory",
-  )
+  add = to_tensorflow.add_argument
+  add('params', help='the .npz file to read')
+  add('checkpoint', help='e.g. model.ckpt')
+  scope = "the core's scope, as in model/relational_memory"
+  add('--scope', default=DEFAULT_NAME, help=scope)
   options = parser.parse_args(arguments)
   try:
     lines = options.run(options)

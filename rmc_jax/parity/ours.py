@@ -40,7 +40,7 @@ def compute(computation: Computation, dtype: Any) -> dict[str, np.ndarray]:
     results = _KINDS[computation.kind](computation.settings, given)
     results = {name: np.asarray(value) for name, value in results.items()}
   for name, value in results.items():
-    if computation.arrays and value.dtype != dtype:
+    if value.dtype != dtype:
       raise TypeError(f'{name} is {value.dtype}, expected {dtype}.')
   return results
 
@@ -145,30 +145,22 @@ def _core_function(
   return _function(run)
 
 
-def _initial_state(settings: dict[str, Any], given: Arrays) -> Arrays:
-  del given
-
+def _create(settings: dict[str, Any], given: Arrays) -> Arrays:
   def initial_state():
     core = RelationalMemory(**settings['arguments'])
-    return core.initial_state(settings['batch_size'])
+    core(given['inputs'][0], given['state'])
+    return core.initial_state(len(given['state']))
 
-  return {'state': _function(initial_state)({})}
-
-
-def _fresh_weights(settings: dict[str, Any], given: Arrays) -> Arrays:
-  def step():
-    core = RelationalMemory(**settings['arguments'])
-    return core(given['inputs'][0], given['state'])
-
-  weights = to_sonnet(hk.transform(step).init(jax.random.key(settings['seed'])))
+  create = hk.transform(initial_state)
+  try:
+    params = create.init(jax.random.key(settings['seed']))
+  except (TypeError, ValueError) as error:
+    results = refusal(error)
+  else:
+    results = spreads(to_sonnet(params))
+    results['state'] = create.apply(params, None)
   dtype = given['state'].dtype
-  return {name: x.astype(dtype) for name, x in spreads(weights).items()}
-
-
-def _refused(settings: dict[str, Any], given: Arrays) -> Arrays:
-  del given
-  core = _function(lambda: RelationalMemory(**settings['arguments']) and None)
-  return refusal(lambda: core({}))
+  return {name: value.astype(dtype) for name, value in results.items()}
 
 
 def _nth_farthest(settings: dict[str, Any], given: Arrays) -> Arrays:
@@ -198,9 +190,7 @@ _KINDS = {
   'layer_norm': _layer_norm,
   'unroll': _unroll,
   'train': _train,
-  'initial_state': _initial_state,
-  'fresh_weights': _fresh_weights,
-  'refused': _refused,
+  'create': _create,
   'nth_farthest': _nth_farthest,
 }
 

@@ -72,8 +72,7 @@ class Reference:
   ) -> dict[str, dict[str, np.ndarray]]:
     """Runs computations of distinct names in order, in one process.
 
-    Returns:
-      Name of a computation -> name of a result -> array.
+    Returns name of a computation -> name of a result -> array.
 
     Raises:
       RuntimeError: the original failed; the message has its error output.

@@ -145,24 +145,25 @@ def run_train(original, settings, given):
   return dict(result, losses=np.array(losses))
 
 
-def run_initial_state(original, settings, given):
-  """The initial `state` [B, N, D]."""
-  del given
-  core = _core(original, settings)
-  with _session(original) as session:
-    return {'state': session.run(core.initial_state(settings['batch_size']))}
+def run_create(original, settings, given):
+  """A new core: its initial `state` [B, N, D] and the `spreads` of its weights.
 
-
-def run_fresh_weights(original, settings, given):
-  """The `spreads` of all new variables."""
+  Only the `refusal` if it does not accept its arguments.
+  """
   tf = original.tf
   tf.set_random_seed(settings['seed'])
-  core = _core(original, settings)
+  try:
+    core = _core(original, settings)
+  except (TypeError, ValueError) as error:
+    return refusal(error)
   inputs, state = tf.constant(given['inputs']), tf.constant(given['state'])
   _steps(original, core, inputs, state, settings)
+  weights = {v.op.name: v for v in core.get_variables()}
+  initial = core.initial_state(len(given['state']))
   with _session(original) as session:
     session.run(tf.global_variables_initializer())
-    return spreads(session.run({v.op.name: v for v in core.get_variables()}))
+    weights, initial = session.run((weights, initial))
+  return dict(spreads(weights), state=initial)
 
 
 def spreads(weights):
@@ -173,25 +174,15 @@ def spreads(weights):
   results = {}
   for index, (name, weight) in enumerate(weights.items()):
     unit = weight.shape[0] ** -0.5 if weight.ndim == 2 else 1.0
-    label = f'{index} {name} {weight.shape}'
+    label = f'weights/{index} {name} {weight.shape}'
     results[label + ' spread'] = weight.std() / unit
     results[label + ' largest'] = abs(weight).max() / unit
   return results
 
 
-def run_refused(original, settings, given):
-  """The `refusal` of the arguments."""
-  del given
-  return refusal(lambda: original.RelationalMemory(**settings['arguments']))
-
-
-def refusal(construct):
-  """Whether a core refuses its arguments, and with which error."""
-  try:
-    construct()
-  except (TypeError, ValueError) as error:
-    return {'refused with ' + type(error).__name__: np.array(1.0)}
-  return {'accepted': np.array(1.0)}
+def refusal(error):
+  """The result of a core that refuses its arguments, named by the error."""
+  return {'refused with ' + type(error).__name__: np.array(1.0)}
 
 
 def run_nth_farthest(original, settings, given):
@@ -267,9 +258,7 @@ KINDS = {
   'layer_norm': run_layer_norm,
   'unroll': run_unroll,
   'train': run_train,
-  'initial_state': run_initial_state,
-  'fresh_weights': run_fresh_weights,
-  'refused': run_refused,
+  'create': run_create,
   'nth_farthest': run_nth_farthest,
   'read_checkpoint': run_read_checkpoint,
   'write_checkpoint': run_write_checkpoint,

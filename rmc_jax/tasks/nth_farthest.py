@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from rmc_jax.checks import one_of
 from rmc_jax.types import Array
 
 ORDERS = ('farthest', 'nearest')
@@ -61,18 +62,15 @@ def sample_question(
 def answer(question: Question, order: str = 'farthest') -> Array:
   """The label () at rank n of the Euclidean distances from vector m.
 
-  Args:
-    question: one question.
-    order: 'farthest' as in the paper: rank 0 is the farthest vector, the last
-      rank the reference. 'nearest': rank 0 is the reference, as in the authors'
-      dataset, `sonnet/examples/dataset_nth_farthest.py`, which in spite of its
-      name sorts in ascending order.
+  The order is 'farthest' as in the paper: rank 0 is the farthest vector, the
+  last rank the reference. Or 'nearest': rank 0 is the reference, as in the
+  authors' dataset, `sonnet/examples/dataset_nth_farthest.py`, which in spite of
+  its name sorts in ascending order.
 
   Raises:
     ValueError: unknown order.
   """
-  if order not in ORDERS:
-    raise ValueError(f'order must be one of {ORDERS}. Got: {order!r}.')
+  one_of('order', order, ORDERS)
   reference = question.vectors[jnp.argmax(question.labels == question.m)]
   offsets = question.vectors - reference[None, :]  # [T, features]
   distances = jnp.sum(offsets**2, axis=-1)  # [T], squared: the same ranks

@@ -105,10 +105,11 @@ def test_records_are_written_one_by_one(corpus, tmp_path, monkeypatch):
 
 
 def test_counts_must_equal_the_published(corpus, tmp_path, monkeypatch):
-  for counts in ({'tokens': 7}, {'documents': 1, 'characters': 14}):
-    monkeypatch.setattr(Lines, 'PUBLISHED', {'valid': counts})
-    prepare(Lines(data_dir=tmp_path / str(len(counts))), corpus)
-  monkeypatch.setattr(Lines, 'PUBLISHED', {'valid': {'tokens': 1_008}})
+  for unit, count in {'documents': 1, 'characters': 14, 'tokens': 7}.items():
+    monkeypatch.setattr(Lines, 'UNIT', unit)
+    monkeypatch.setattr(Lines, 'PUBLISHED', {'valid': count})
+    prepare(Lines(data_dir=tmp_path / unit), corpus)
+  monkeypatch.setattr(Lines, 'PUBLISHED', {'valid': 1_008})
   with pytest.raises(
     DatasetError,
     match='valid split of lines has 7 tokens; the corpus has 1,008.*Needed',

@@ -95,8 +95,8 @@ def test_sweep_ends_with_its_analysis_if_all_runs_are_done(
   commands = []
 
   class FakeSupervisor:
-    def __init__(self, tasks, **_):
-      self.names = [task.name for task in tasks]
+    def __init__(self, runs, **_):
+      self.names = list(runs)
 
     def run(self):
       return dict(zip(self.names, codes, strict=True))

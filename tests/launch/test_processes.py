@@ -1,5 +1,6 @@
 """Tests `launch.processes` with real processes."""
 
+import functools
 import os
 import pathlib
 import signal
@@ -23,16 +24,14 @@ def python(program):
 
 
 def ends_with(*codes):
-  """Returns a task of one process; its attempts end with these codes."""
+  """Returns a run of one process; its attempts end with these codes."""
   remaining = list(codes)
-  return processes.Task(
-    'run', lambda slot: [python(f'exit({remaining.pop(0)})')]
-  )
+  return {'run': lambda slot: [python(f'exit({remaining.pop(0)})')]}
 
 
-def supervise(*tasks, slots=1, max_restarts=2, grace=10.0):
+def supervise(runs, slots=1, max_restarts=2, grace=10.0):
   supervisor = processes.Supervisor(
-    tasks, slots=slots, max_restarts=max_restarts, grace=grace
+    runs, slots=slots, max_restarts=max_restarts, grace=grace
   )
   return supervisor.run()
 
@@ -59,8 +58,8 @@ def test_final_exit_codes_are_not_restarted(code):
 
 
 def test_preemptions_do_not_count_as_restarts(capfd):
-  task = ends_with(75, 75, 75, 0)
-  assert supervise(task, max_restarts=0) == {'run': 0}
+  runs = ends_with(75, 75, 75, 0)
+  assert supervise(runs, max_restarts=0) == {'run': 0}
   assert capfd.readouterr().err.count('preempted; restarting') == 3
 
 
@@ -74,17 +73,16 @@ def test_number_of_restarts_is_limited(capfd, monkeypatch):
 
 def test_output_lines_start_with_the_rank(capfd):
   commands = [python(f'print("hello {rank}")') for rank in range(3)]
-  task = processes.Task('', lambda slot: commands)
-  assert supervise(task) == {'': 0}
+  assert supervise({'': lambda slot: commands}) == {'': 0}
   lines = capfd.readouterr().out.splitlines()
   assert sorted(lines) == ['[0] hello 0', '[1] hello 1', '[2] hello 2']
 
 
 def test_other_processes_are_killed_after_the_grace_period(capfd):
   waits = python('import time; time.sleep(60)')
-  task = processes.Task('', lambda slot: [waits, python('exit(77)')])
+  runs = {'': lambda slot: [waits, python('exit(77)')]}
   start = time.monotonic()
-  assert supervise(task, grace=0.5) == {'': 77}
+  assert supervise(runs, grace=0.5) == {'': 77}
   assert 0.5 < time.monotonic() - start < 20
   assert 'process 1 ended with 77' in capfd.readouterr().err
 
@@ -97,8 +95,8 @@ open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))
 time.sleep(60)
 """
   fails = python('import time; time.sleep(2); exit(3)')
-  task = processes.Task('', lambda slot: [python(child), fails])
-  supervise(task, grace=0.1, max_restarts=0)
+  runs = {'': lambda slot: [python(child), fails]}
+  supervise(runs, grace=0.1, max_restarts=0)
   pid = int((tmp_path / 'pid').read_text())
   for _ in range(50):
     if not is_running(pid):
@@ -113,7 +111,7 @@ def is_running(pid):
   return stat.exists() and stat.read_text().rpartition(')')[2].split()[0] != 'Z'
 
 
-def test_one_task_runs_in_each_slot(tmp_path, capfd):
+def test_one_run_at_a_time_in_each_slot(tmp_path, capfd):
   program = f"""
 import pathlib, sys, time
 folder = pathlib.Path({str(tmp_path)!r})
@@ -125,14 +123,12 @@ time.sleep(0.5)
 """
   slots = []
 
-  def task(name):
-    def commands(slot):
-      slots.append(slot)
-      return [[*python(program), name]]
+  def commands(name, slot):
+    slots.append(slot)
+    return [[*python(program), name]]
 
-    return processes.Task(name, commands)
-
-  codes = supervise(*map(task, 'abcde'), slots=2)
+  runs = {name: functools.partial(commands, name) for name in 'abcde'}
+  codes = supervise(runs, slots=2)
   assert codes == dict.fromkeys('abcde', 0)
   assert set(slots) == {0, 1}
   running = {line.split()[-1] for line in capfd.readouterr().out.splitlines()}
@@ -153,11 +149,11 @@ time.sleep(60)
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
 def test_signal_reaches_all_processes_and_prevents_restarts(capfd, number):
   threading.Timer(2.0, os.kill, (os.getpid(), number)).start()
-  tasks = [
-    processes.Task('a', lambda slot: [python(STOPS), python(STOPS)]),
-    processes.Task('b', lambda slot: [python('exit(0)')]),
-  ]
-  assert supervise(*tasks) == {'a': 75, 'b': 75}
+  runs = {
+    'a': lambda slot: [python(STOPS), python(STOPS)],
+    'b': lambda slot: [python('exit(0)')],
+  }
+  assert supervise(runs) == {'a': 75, 'b': 75}
   out = capfd.readouterr().out
   assert '[a 0] stopping' in out
   assert '[a 1] stopping' in out
@@ -170,7 +166,7 @@ def test_second_signal_kills():
   for seconds in (2.0, 3.0):
     threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGTERM)).start()
   start = time.monotonic()
-  assert supervise(processes.Task('', lambda slot: [ignoring])) == {'': 137}
+  assert supervise({'': lambda slot: [ignoring]}) == {'': 137}
   assert time.monotonic() - start < 20
 
 
@@ -181,8 +177,8 @@ import sys
 sys.path.insert(0, {str(job.ROOT)!r})
 from launch import processes
 command = [sys.executable, '-c', {STOPS!r}]
-task = processes.Task('x', lambda slot: [command])
-processes.Supervisor([task], slots=1, max_restarts=0, grace=1).run()
+runs = {{'x': lambda slot: [command]}}
+processes.Supervisor(runs, slots=1, max_restarts=0, grace=1).run()
 """
   with (tmp_path / 'out').open('w') as out:
     launcher = subprocess.Popen(python(program), stdout=out)

@@ -66,8 +66,7 @@ def test_fixed_and_random_cases():
     ),
     *cases.error_cases(),
   ]
-  for pair in cases.random_cases(3, seed=1):
-    chosen += pair
+  chosen += cases.random_cases(3, seed=1)
   comparisons = list(
     live.compare_cases(chosen, reference.find(), reference.find_1_26())
   )

@@ -8,7 +8,6 @@ from urllib.parse import quote
 import tensorflow_datasets as tfds
 
 from rmc_jax.datasets.text_builder import Sources
-from rmc_jax.datasets.text_builder import SPLITS
 from rmc_jax.datasets.text_builder import TextBuilder
 from rmc_jax.datasets.text_files import check_distinct
 from rmc_jax.datasets.text_files import contents
@@ -22,10 +21,6 @@ _FOLDERS = {
   'test': ('test',),
 }
 _BUCKET = 'deepmind-gutenberg'
-_LIST = (
-  '{url}/storage/v1/b/{bucket}/o?prefix={prefix}%2F'
-  '&fields=nextPageToken%2Citems%2Fname&pageToken={token}'
-)
 
 
 class Gutenberg(TextBuilder):
@@ -62,11 +57,8 @@ class Gutenberg(TextBuilder):
     '.txt or .txt.gz files of your own, or all files in the folder itself: '
     'then valid and test each get a twentieth of the books, but at least one.'
   )
-  PUBLISHED = {
-    'train': {'documents': 28_602},
-    'valid': {'documents': 50},
-    'test': {'documents': 100},
-  }
+  UNIT = 'documents'
+  PUBLISHED = {'train': 28_602, 'valid': 50, 'test': 100}
 
   @property
   def can_download(self) -> bool:
@@ -101,8 +93,9 @@ class Gutenberg(TextBuilder):
     """Lists the books in a folder of the bucket, page by page."""
     names, token = [], ''
     while True:
-      url = _LIST.format(
-        url=self.URL, bucket=_BUCKET, prefix=folder, token=quote(token, '')
+      url = (
+        f'{self.URL}/storage/v1/b/{_BUCKET}/o?prefix={folder}%2F'
+        f'&fields=nextPageToken%2Citems%2Fname&pageToken={quote(token, "")}'
       )
       page = json.loads(self._fetch(dl_manager, url).read_text())
       names += [item['name'] for item in page.get('items', ())]
@@ -143,7 +136,6 @@ def _books(folder: pathlib.Path) -> list[Source]:
 
 def _split_by_book(books: list[Source]) -> Sources:
   """Splits by the digests of the names: few books change it if one is added."""
-  share = max(1, len(books) // 20)
   if len(books) < 3:
     raise DatasetError(
       f'{books[0].path.parent} has {len(books)} books; three splits need at '
@@ -152,9 +144,9 @@ def _split_by_book(books: list[Source]) -> Sources:
   ranked = sorted(
     books, key=lambda book: hashlib.sha256(book.title.encode()).digest()
   )
-  chosen = {
-    'test': ranked[:share],
-    'valid': ranked[share : 2 * share],
-    'train': ranked[2 * share :],
+  share = max(1, len(books) // 20)
+  return {
+    'train': sorted(ranked[2 * share :]),
+    'valid': sorted(ranked[share : 2 * share]),
+    'test': sorted(ranked[:share]),
   }
-  return {split: sorted(chosen[split]) for split in SPLITS}

@@ -30,10 +30,6 @@ class PennTreebank(TextBuilder):
     'train.txt, valid.txt and test.txt; each may end with .gz), as in '
     "simple-examples/data of the archive of Mikolov's toolkit."
   )
-  PUBLISHED = {
-    'train': {'tokens': 929_589},
-    'valid': {'tokens': 73_760},
-    'test': {'tokens': 82_430},
-  }
+  PUBLISHED = {'train': 929_589, 'valid': 73_760, 'test': 82_430}
   STYLE = 'lines'
   FILES = ('ptb.{}.txt', '{}.txt')

@@ -32,15 +32,12 @@ class Text8(TextBuilder):
   MANUAL_DOWNLOAD_INSTRUCTIONS = (
     'Needed in the folder: text8.zip, or text8 from it, or text8.gz.'
   )
-  PUBLISHED = {
-    'train': {'characters': 90_000_000},
-    'valid': {'characters': 5_000_000},
-    'test': {'characters': 5_000_000},
-  }
+  UNIT = 'characters'
+  PUBLISHED = {'train': 90_000_000, 'valid': 5_000_000, 'test': 5_000_000}
 
   def _sources(self, path: pathlib.Path) -> Sources:
     files = super()._sources(path)
-    first, second, _ = (self.PUBLISHED[s]['characters'] for s in SPLITS)
+    first, second, _ = (self.PUBLISHED[split] for split in SPLITS)
     starts = 0, first, first + second
     stops = first, first + second, None  # None detects files that are too long
     return {

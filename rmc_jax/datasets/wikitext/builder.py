@@ -6,9 +6,6 @@ which headings mark the articles.
 
 from rmc_jax.datasets.text_builder import TextBuilder
 
-# Merity et al. 2016, table 1, with one <eos> per line. Both corpora have the
-# same articles in these splits.
-_VALID, _TEST = {'tokens': 217_646}, {'tokens': 245_569}
 _INSTRUCTIONS = (
   'Needed in the folder: {archive}, or wiki.train.tokens, '
   'wiki.valid.tokens and wiki.test.tokens from it, or these as train.txt, '
@@ -17,7 +14,10 @@ _INSTRUCTIONS = (
 
 
 class _WikiText(TextBuilder):
-  """What both corpora share."""
+  """What both corpora share: also the articles of valid and test.
+
+  The published counts are in Merity et al. 2016, table 1, one <eos> per line.
+  """
 
   CITATION = (
     'Stephen Merity, Caiming Xiong, James Bradbury, Richard Socher: Pointer '
@@ -40,9 +40,7 @@ class WikiText2(_WikiText):
   DESCRIPTION = 'Good and featured articles of Wikipedia: 2 million words.'
   URL = f'https://wikitext.smerity.com/{ARCHIVE}'
   MANUAL_DOWNLOAD_INSTRUCTIONS = _INSTRUCTIONS.format(archive=ARCHIVE)
-  PUBLISHED = {
-      'train': {'tokens': 2_088_628}, 'valid': _VALID, 'test': _TEST
-  }  # fmt: skip
+  PUBLISHED = {'train': 2_088_628, 'valid': 217_646, 'test': 245_569}
 
 
 class WikiText103(_WikiText):
@@ -53,6 +51,4 @@ class WikiText103(_WikiText):
   DESCRIPTION = 'Good and featured articles of Wikipedia: 103 million words.'
   URL = f'https://wikitext.smerity.com/{ARCHIVE}'
   MANUAL_DOWNLOAD_INSTRUCTIONS = _INSTRUCTIONS.format(archive=ARCHIVE)
-  PUBLISHED = {
-      'train': {'tokens': 103_227_021}, 'valid': _VALID, 'test': _TEST
-  }  # fmt: skip
+  PUBLISHED = {'train': 103_227_021, 'valid': 217_646, 'test': 245_569}

@@ -30,19 +30,11 @@ def write_ids(
   style: str,
   lower: bool = False,
 ) -> int:
-  """Writes the ids of a split; only a few are in memory at a time.
+  """Writes the ids of a split, a few at a time; returns their number.
 
-  The write is atomic: a process that dies leaves the previous file.
-
-  Args:
-    path: the file, in an existing folder.
-    documents: in order, read once.
-    vocabulary: needed again to read the ids.
-    style: of `tokens.tokenize`, as for the counts of the vocabulary.
-    lower: likewise.
-
-  Returns:
-    The number of ids.
+  Documents are read once. `style` and `lower` are those of `tokens.tokenize`,
+  as for the counts of the vocabulary. The write is atomic: a process that dies
+  leaves the previous file.
 
   Raises:
     ValueError: the style is unknown, or the documents have no tokens.

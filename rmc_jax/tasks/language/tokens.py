@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 import re
 
+from rmc_jax.checks import one_of
+
 EOS = '<eos>'
 STYLES = ('lines', 'words', 'word_lines', 'whitespace')
 
@@ -55,8 +57,7 @@ def tokenize(text: str, style: str, lower: bool = False) -> Iterator[str]:
   Raises:
     ValueError: unknown style; raised before the first token is requested.
   """
-  if style not in STYLES:
-    raise ValueError(f'style must be one of {STYLES}. Got: {style!r}.')
+  one_of('style', style, STYLES)
   return _tokens(text, style, lower)
 
 

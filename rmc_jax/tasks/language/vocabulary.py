@@ -62,9 +62,7 @@ class Vocabulary:
     """
     symbols = (EOS, unknown)
     if unknown == EOS:
-      raise ValueError(
-        f'unknown must not be {EOS!r}, the end of a line. Got: {unknown!r}.'
-      )
+      raise ValueError(f'unknown must not be {EOS!r}, the end of a line.')
     if max_size is not None and max_size < len(symbols):
       raise ValueError(
         f'max_size must be at least {len(symbols)} words, for '

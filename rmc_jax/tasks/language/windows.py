@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rmc_jax.checks import positive_int
+
 
 class Windows:
   """A training text as B rows read side by side, T tokens at every step.
@@ -35,8 +37,7 @@ class Windows:
   def __init__(self, ids: np.ndarray, batch_size: int, window: int):
     ids = np.asanyarray(ids)  # keeps a memory map, whose file errors name
     _check(ids, window)
-    if batch_size < 1:
-      raise ValueError(f'batch_size must be at least 1. Got: {batch_size}.')
+    positive_int('batch_size', batch_size)
     self.num_windows = (len(ids) - 1) // (batch_size * window)
     if not self.num_windows:
       raise ValueError(
@@ -125,8 +126,7 @@ def _check(ids: np.ndarray, window: int) -> None:
       f'{_name(ids)} must be one nonempty row of tokens. Got the shape '
       f'{ids.shape}. Check the files that it was prepared from.'
     )
-  if window < 1:
-    raise ValueError(f'window must be at least 1. Got: {window}.')
+  positive_int('window', window)
 
 
 def _name(ids: np.ndarray) -> str:

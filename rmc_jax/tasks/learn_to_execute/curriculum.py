@@ -14,6 +14,8 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from rmc_jax.checks import one_of
+from rmc_jax.checks import positive_int
 from rmc_jax.tasks.learn_to_execute.sample import Difficulty
 from rmc_jax.types import Array
 
@@ -62,24 +64,14 @@ class Curriculum:
   window: int = 10
 
   def __post_init__(self):
-    if self.name not in NAMES:
-      raise ValueError(
-        f'A curriculum must be one of {NAMES}. Got: {self.name!r}.'
-      )
-    for field in ('max_length', 'max_nesting'):
-      if getattr(self, field) < 1:
-        raise ValueError(
-          f'{field} must be at least 1. Got: {getattr(self, field)}.'
-        )
+    one_of('curriculum', self.name, NAMES)
+    positive_int('max_length', self.max_length)
+    positive_int('max_nesting', self.max_nesting)
+    positive_int('window', self.window, 2)  # for a difference of losses
     threshold = self.threshold
     if not isinstance(threshold, numbers.Real) or not math.isfinite(threshold):
       raise ValueError(
-        f'threshold must be a finite number. Got: {self.threshold!r}.'
-      )
-    if self.window < 2:
-      raise ValueError(
-        'window must be at least 2, for a difference between losses. '
-        f'Got: {self.window}.'
+        f'threshold must be a finite number. Got: {threshold!r}.'
       )
 
   def initial_state(self) -> CurriculumState:

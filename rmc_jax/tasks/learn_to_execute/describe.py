@@ -5,6 +5,7 @@ import re
 import jax
 import numpy as np
 
+from rmc_jax.checks import positive_int
 from rmc_jax.tasks.learn_to_execute import interpreter
 from rmc_jax.tasks.learn_to_execute.sample import Example
 from rmc_jax.tasks.learn_to_execute.task import Task
@@ -21,22 +22,21 @@ def describe(
 ) -> str:
   """Formats a batch as lines of plain text, and marks errors of predictions.
 
-  Predictions after an example's target length are ignored. Each program shown
-  is also run with the interpreter, which detects samples with a wrong answer.
+  Each program shown is also run with the interpreter, which detects samples
+  with a wrong answer.
 
   Args:
     task: the task of the batch.
     examples: a batch, leaves [B, T_in], [B], [B, T_out], [B].
-    predictions: [B, T_out] ids.
-    limit: the number of examples to show. The summary counts all of them.
+    predictions: [B, T_out] ids; ignored after an example's target length.
+    limit: the most examples to show. The summary counts all of them.
 
   Raises:
     ValueError: the examples are not a batch, the predictions have another
       shape than the targets, ids are outside of the vocabulary, or `limit` is
       below 1.
   """
-  if limit < 1:
-    raise ValueError(f'limit must be at least 1. Got: {limit}.')
+  positive_int('limit', limit)
   batch, predicted = jax.device_get((examples, predictions))
   if batch.inputs.ndim != 2:
     raise ValueError(

@@ -10,6 +10,8 @@ program with line feeds is one of the paper, any other one of the authors.
 import operator
 import re
 
+from rmc_jax.checks import positive_int
+
 ARITHMETIC = {'+': operator.add, '-': operator.sub, '*': operator.mul}
 COMPARISONS = {'<': operator.lt, '>': operator.gt}
 # Characters that an error shows before and after its position.
@@ -29,9 +31,7 @@ def answer(program: str, length: int) -> str:
   Raises:
     ValueError: `length`, the digits of the literals, is below 1; or as `run`.
   """
-  if length < 1:
-    raise ValueError(f'length must be at least 1. Got: {length}.')
-  return str(run(program) % 10 ** (length + 1))
+  return str(run(program) % 10 ** (positive_int('length', length) + 1))
 
 
 def run(program: str) -> int:

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from rmc_jax.checks import one_of
+from rmc_jax.checks import positive_int
 from rmc_jax.tasks.learn_to_execute import arithmetic
 from rmc_jax.tasks.learn_to_execute import programs
 from rmc_jax.tasks.learn_to_execute import vocabulary as vocabularies
@@ -45,6 +47,7 @@ class Task:
     ValueError: a setting is unknown or below 1; memorization has a nesting or
       grammar; integers are too long to be multiplied in 32 bits; words do not
       include the answers.
+    TypeError: a length or nesting is not an integer.
   """
 
   name: str
@@ -55,18 +58,11 @@ class Task:
   num_integers: int | None = None
 
   def __post_init__(self):
-    allowed = (*OPERATIONS, *MEMORIZATION)
-    if self.name not in allowed:
-      raise ValueError(f'task must be one of {allowed}. Got: {self.name!r}.')
-    vocabularies.check_grammar(self.grammar)
-    if self.tokens not in TOKENS:
-      raise ValueError(f'tokens must be one of {TOKENS}. Got: {self.tokens!r}.')
-    for name in ('max_length', 'max_nesting'):
-      value = getattr(self, name)
-      if not isinstance(value, int) or value < 1:
-        raise ValueError(
-          f'{name} must be an integer of at least 1. Got: {value!r}.'
-        )
+    one_of('task', self.name, (*OPERATIONS, *MEMORIZATION))
+    one_of('grammar', self.grammar, vocabularies.GRAMMARS)
+    one_of('tokens', self.tokens, TOKENS)
+    positive_int('max_length', self.max_length)
+    positive_int('max_nesting', self.max_nesting)
     if self.is_memory and (self.max_nesting, self.grammar) != (1, 'authors'):
       raise ValueError(
         f'{self.name!r} memorizes one integer, without nesting and grammar, '
@@ -94,12 +90,7 @@ class Task:
         "answers of 'reverse' may begin with 0, unlike an integer that is one "
         "token. Use tokens='characters'."
       )
-    needed = self._answers()
-    if (self.num_integers or 0) > MAX_INTEGERS:
-      raise ValueError(
-        f'num_integers must be at most {MAX_INTEGERS}. Got: '
-        f'{self.num_integers}.'
-      )
+    needed, given = self._answers(), self.num_integers
     if needed > MAX_INTEGERS:
       raise ValueError(
         f'with one token per integer, {self.name!r} of length '
@@ -107,11 +98,11 @@ class Task:
         'integers are the most. Use a smaller max_length or '
         "tokens='characters'."
       )
-    if self.num_integers is not None and self.num_integers < needed:
+    if given is not None and not needed <= given <= MAX_INTEGERS:
       raise ValueError(
         f'num_integers must be at least {needed}, so that all answers of '
-        f'{self.name!r} of length {self.max_length} are tokens; None chooses '
-        f'that. Got: {self.num_integers}.'
+        f'{self.name!r} of length {self.max_length} are tokens, and at most '
+        f'{MAX_INTEGERS}; None chooses the least. Got: {given}.'
       )
 
   def _answers(self) -> int:

@@ -4,6 +4,8 @@ import dataclasses
 import functools
 import re
 
+from rmc_jax.checks import one_of
+
 START = '~'
 PAD = '.'
 GRAMMARS = ('authors', 'paper')
@@ -82,7 +84,7 @@ def characters(grammar: str = 'authors') -> Vocabulary:
   in 'paper' the other characters of the paper's figure 6 follow as 45 to 49.
   Another grammar is a ValueError.
   """
-  check_grammar(grammar)
+  one_of('grammar', grammar, GRAMMARS)
   extra = ('\n', '%', 'h', 'p', 't') if grammar == 'paper' else ()
   return Vocabulary(_AUTHORS + extra)
 
@@ -94,14 +96,8 @@ def words(grammar: str, num_integers: int) -> Vocabulary:
   The integers 0 .. num_integers - 1 come last and in order, so the id of n is
   the id of 0 plus n. Another grammar than 'authors' or 'paper' is a ValueError.
   """
-  check_grammar(grammar)
+  one_of('grammar', grammar, GRAMMARS)
   extra = ('\n', '%', 'print', 'length') if grammar == 'paper' else ()
   symbols = tuple(token for token in _AUTHORS if not token.isdigit())
   integers = tuple(map(str, range(num_integers)))
   return Vocabulary(symbols + extra + integers, whole_words=True)
-
-
-def check_grammar(grammar: str) -> None:
-  """Raises ValueError unless `grammar` is one of `GRAMMARS`."""
-  if grammar not in GRAMMARS:
-    raise ValueError(f'grammar must be one of {GRAMMARS}. Got: {grammar!r}.')

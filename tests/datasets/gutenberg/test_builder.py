@@ -24,11 +24,8 @@ READ = {
 @pytest.fixture
 def small(monkeypatch):
   """PG-19 with a few books."""
-  monkeypatch.setattr(
-    Gutenberg,
-    'PUBLISHED',
-    {split: {'documents': len(books)} for split, books in READ.items()},
-  )
+  sizes = {split: len(books) for split, books in READ.items()}
+  monkeypatch.setattr(Gutenberg, 'PUBLISHED', sizes)
 
 
 def write(folder, books):

@@ -19,9 +19,7 @@ TOKENS = {'train': 8 + 4 + 1, 'valid': 6, 'test': 7}
   'pattern', ['ptb.{}.txt', '{}.txt', 'ptb.{}.txt.gz', '{}.txt.gz']
 )
 def test_reads_the_users_files(tmp_path, monkeypatch, pattern):
-  monkeypatch.setattr(
-    PennTreebank, 'PUBLISHED', {s: {'tokens': n} for s, n in TOKENS.items()}
-  )
+  monkeypatch.setattr(PennTreebank, 'PUBLISHED', TOKENS)
   for split, text in TEXTS.items():
     path, content = tmp_path / pattern.format(split), text.encode()
     path.write_bytes(

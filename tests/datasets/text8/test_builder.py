@@ -23,7 +23,7 @@ CUTS = {
 @pytest.fixture
 def small(monkeypatch):
   """Text8 at a thousandth of its size."""
-  sizes = {split: {'characters': len(text)} for split, text in CUTS.items()}
+  sizes = {split: len(text) for split, text in CUTS.items()}
   monkeypatch.setattr(Text8, 'PUBLISHED', sizes)
 
 
@@ -65,9 +65,7 @@ def test_downloads_the_archive(small, tmp_path, monkeypatch, serve):
 def test_records_end_after_a_space(tmp_path, monkeypatch):
   text = 'seven letters ' * 100_000
   cuts = {'train': 1_200_000, 'valid': 100_000, 'test': 100_000}
-  monkeypatch.setattr(
-    Text8, 'PUBLISHED', {s: {'characters': n} for s, n in cuts.items()}
-  )
+  monkeypatch.setattr(Text8, 'PUBLISHED', cuts)
   (tmp_path / 'text8').write_text(text)
   splits = load.prepare(
     'text8', data_dir=tmp_path / 'data', manual_dir=tmp_path
@@ -94,5 +92,5 @@ def test_another_size_is_refused(small, tmp_path, text, message):
 
 
 def test_published_sizes():
-  sizes = [Text8.PUBLISHED[split]['characters'] for split in CUTS]
+  sizes = [Text8.PUBLISHED[split] for split in CUTS]
   assert sizes == [90_000_000, 5_000_000, 5_000_000]

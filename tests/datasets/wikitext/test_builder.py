@@ -26,9 +26,7 @@ CORPORA = {'wikitext2': WikiText2, 'wikitext103': WikiText103}
 def small(monkeypatch):
   """Both corpora with a few lines."""
   for corpus in CORPORA.values():
-    monkeypatch.setattr(
-      corpus, 'PUBLISHED', {s: {'tokens': n} for s, n in TOKENS.items()}
-    )
+    monkeypatch.setattr(corpus, 'PUBLISHED', TOKENS)
 
 
 def archive(folder):

@@ -221,10 +221,10 @@ def test_update_keeps_dtypes_and_shapes():
 @pytest.mark.parametrize(
   'fields, message',
   [
-    ({'name': 'blend'}, "curriculum must be one of .*'combine'.* 'blend'"),
+    ({'name': 'blend'}, "curriculum must be one of .*combine.* 'blend'"),
     ({'max_length': 0}, 'max_length must be at least 1. Got: 0'),
     ({'max_nesting': -2}, 'max_nesting must be at least 1. Got: -2'),
-    ({'window': 1}, 'window must be at least 2, .* Got: 1'),
+    ({'window': 1}, 'window must be at least 2. Got: 1'),
     ({'threshold': float('nan')}, 'threshold must be a finite number. .* nan'),
     ({'threshold': 'low'}, "threshold must be a finite number. .* 'low'"),
   ],
