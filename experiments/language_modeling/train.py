@@ -212,10 +212,4 @@ def train(config: Config, runner: training.Runner) -> None:
 
 
 if __name__ == '__main__':
-  command_line.main(
-    train,
-    Config,
-    sweep.PRESETS,
-    experiment='language_modeling',
-    preset='quick',
-  )
+  command_line.main(train, Config, sweep.PRESETS, 'language_modeling')

@@ -15,10 +15,9 @@ Accuracy per character in the paper, at length 5 and nesting 2:
 
 docs/tasks.md explains the tasks with examples. Departures of the presets from
 the paper: its "control" sample has + and if, so it is taken as
-'algebra_control' (+, -, if); the authors' generator also has 'control' (if,
-for), see --config.task. Decoder inputs are zeros, as in the authors' code; the
-paper's are predictions: --config.train_feed and --config.eval_feed. Gradients
-are clipped; the paper does not say.
+'algebra_control' (+, -, if), not the authors' 'control' (if, for). Decoder
+inputs are zeros, as in the authors' code; the paper's are predictions:
+--config.train_feed and --config.eval_feed. Gradients are clipped.
 """
 
 import dataclasses
@@ -112,19 +111,18 @@ def make_curriculum(config: Config) -> Curriculum:
 def make_network(config: Config) -> hk.Transformed:
   """Core and read-out MLP: (batch, feed) -> logits [B, T_out, C]."""
 
+  vocabulary = make_task(config).vocabulary
+
   @hk.without_apply_rng
   @hk.transform
   def network(batch, feed):
-    vocabulary = make_task(config).vocabulary
-    core = build_core(config.core)
-    own_core = build_core(config.core) if config.own_decoder_core else None
     model = EncoderDecoder(
-      core,
+      build_core(config.core),
       vocabulary.size,
       vocabulary.start,
       config.hidden_sizes,
-      decoder_core=own_core,
-      remat=config.remat,
+      build_core(config.core) if config.own_decoder_core else None,
+      config.remat,
     )
     return model(batch.inputs, batch.input_length, batch.targets, feed)
 
@@ -142,9 +140,8 @@ def make_experiment(config: Config) -> training.Experiment:
     example = learn_to_execute.sample(init_key, task)
     batch = jax.tree.map(lambda x: x[None], example)
     params = network.init(init_key, batch, config.train_feed)
-    return training.create_state(
-      params, curriculum.initial_state(), optimizer, train_key
-    )
+    difficulty = curriculum.initial_state()
+    return training.create_state(params, difficulty, optimizer, train_key)
 
   def sample(key, state):
     difficulty_key, sample_key = jax.random.split(key)
@@ -214,15 +211,9 @@ def train(config: Config, runner: training.Runner) -> None:
   state = runner.train(make_experiment(config), config.run)
   if runner.is_primary:
     samples = describe_samples(config, state.params)
-    analysis.save_samples(runner.workdir, samples)
+    (runner.workdir / analysis.SAMPLES).write_text(samples + '\n')
     print(analysis.report(runner.workdir))
 
 
 if __name__ == '__main__':
-  command_line.main(
-    train,
-    Config,
-    sweep.PRESETS,
-    experiment='learn_to_execute',
-    preset='quick',
-  )
+  command_line.main(train, Config, sweep.PRESETS, 'learn_to_execute')

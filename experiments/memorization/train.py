@@ -40,9 +40,5 @@ class Config(learn_to_execute.Config):
 
 if __name__ == '__main__':
   command_line.main(
-    learn_to_execute.train,
-    Config,
-    sweep.PRESETS,
-    experiment='memorization',
-    preset='quick',
+    learn_to_execute.train, Config, sweep.PRESETS, 'memorization'
   )

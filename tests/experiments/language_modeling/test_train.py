@@ -293,7 +293,7 @@ if count:
             f'--process_id={index}']
 command_line.main(
     train.train, train.Config, sweep.PRESETS, experiment='language_modeling',
-    preset='quick', argv=['page', *flags])
+    argv=['page', *flags])
 """
 
 
