@@ -40,12 +40,7 @@ TABLE_2 = {
 
 
 class Measured(NamedTuple):
-  """A finished run.
-
-  Attributes:
-    run: the run.
-    summary: its perplexities, of `perplexity.summary`.
-  """
+  """A finished run, and the perplexities that `results.write` measured."""
 
   run: runs_lib.Run
   summary: Mapping[str, Any]
@@ -62,26 +57,16 @@ def score(summary: Mapping[str, Any]) -> float:
 
 
 def report(*workdirs: pathlib.Path) -> str:
-  """Draws the figures and describes the results.
-
-  Args:
-    *workdirs: finished runs of `experiments.language_modeling.train`; one gets
-      its figures, several their common folder.
-
-  Returns:
-    The tables, then the paths.
+  """Draws the figures; returns the tables, the paths and a sample.
 
   Raises:
     ValueError: a folder is not a finished run.
   """
   runs = [_read(workdir) for workdir in workdirs]
   folder = runs_lib.common_folder([each.run for each in runs])
-  draw_curves(
-    folder / CURVES,
-    [(each.run.name, _perplexities(each.run.records)) for each in runs],
-    metric='perplexity',
-    title=', '.join(sorted({each.config['corpus'] for each in runs})),
-  )
+  title = ', '.join(sorted({each.config['corpus'] for each in runs}))
+  labelled = [(each.run.name, _perplexities(each.run.records)) for each in runs]
+  draw_curves(folder / CURVES, {title: labelled}, metric='perplexity')
   by_length = [
     (each.run.name, {int(k): v for k, v in lengths.items()})
     for each in runs
@@ -104,7 +89,14 @@ def report(*workdirs: pathlib.Path) -> str:
     lines.append(f'unroll length: {folder / LENGTHS}')
   if len(runs) == 1:
     if (folder / TRACE_DATA).exists():
-      draw_saved_trace(folder)
+      data = np.load(folder / TRACE_DATA)
+      gates = {
+        name.removesuffix('_gate'): data[name]
+        for name in data.files
+        if name.endswith('_gate')
+      }
+      words = [str(word) for word in data['words']]
+      draw_attention_trace(folder / TRACE, words, data['attention'], gates)
       lines.append(f'attention and gates: {folder / TRACE}')
     lines.append(f'samples: {folder / SAMPLES}')
     lines.append(f'checkpoints: {folder / runs_lib.CHECKPOINTS}')
@@ -166,41 +158,6 @@ def _one_of_each_text(runs: Sequence[Measured]) -> dict[str, Measured]:
   if len(one_of_each) == 1:
     return {'': runs[0]}
   return one_of_each
-
-
-def save_samples(workdir: pathlib.Path, texts: Sequence[str]) -> None:
-  """Saves texts that the trained model generated."""
-  (workdir / SAMPLES).write_text('\n\n'.join(texts) + '\n')
-
-
-def save_attention_trace(
-  workdir: pathlib.Path,
-  words: Sequence[str],
-  attention: Any,
-  gates: Mapping[str, Any],
-) -> None:
-  """Saves the arguments of `draw_attention_trace`."""
-  path = workdir / TRACE_DATA
-  path.parent.mkdir(parents=True, exist_ok=True)
-  arrays: dict[str, Any] = {
-    f'{name}_gate': np.asarray(gate) for name, gate in gates.items()
-  }
-  np.savez(path, words=words, attention=np.asarray(attention), **arrays)
-
-
-def draw_saved_trace(workdir: pathlib.Path) -> None:
-  """Draws the attention trace that the training saved."""
-  data = np.load(workdir / TRACE_DATA)
-  draw_attention_trace(
-    workdir / TRACE,
-    [str(word) for word in data['words']],
-    data['attention'],
-    {
-      name.removesuffix('_gate'): data[name]
-      for name in data.files
-      if name.endswith('_gate')
-    },
-  )
 
 
 def _read(workdir: pathlib.Path) -> Measured:

@@ -25,15 +25,10 @@ SPLITS = ('train', 'valid', 'test')
 
 
 class Corpus(NamedTuple):
-  """The data of a language model.
+  """The data of a language model."""
 
-  Attributes:
-    vocabulary: its words, the most frequent first.
-    ids: split -> [tokens] integers, memory-mapped.
-  """
-
-  vocabulary: Vocabulary
-  ids: dict[str, np.ndarray]
+  vocabulary: Vocabulary  # the most frequent words first
+  ids: dict[str, np.ndarray]  # split -> [tokens], memory-mapped
 
 
 def open_corpus(
@@ -74,16 +69,8 @@ def open_corpus(
   return Corpus(vocabulary, ids)
 
 
-def identity(corpus: Corpus) -> dict[str, Any]:
-  """Identifies a text: the digest of its words and the size of each split."""
-  return {
-    'vocabulary': corpus.vocabulary.digest,
-    **{split: len(corpus.ids[split]) for split in SPLITS},
-  }
-
-
 def check_same_corpus(workdir: pathlib.Path, corpus: Corpus) -> None:
-  """Refuses to resume a run with another text.
+  """Refuses to resume a run with another text, or with one per process.
 
   Another text may have as many words, so that checkpoints fit, but its ids mean
   other words. Without checkpoints any text is accepted, and the primary process
@@ -92,10 +79,14 @@ def check_same_corpus(workdir: pathlib.Path, corpus: Corpus) -> None:
   Raises:
     ConfigurationError: the run has another text, or its text is unknown.
   """
-  path, here = workdir / TEXT, identity(corpus)
+  # The digest of the words and the size of each split.
+  here: dict[str, Any] = {'vocabulary': corpus.vocabulary.digest}
+  here |= {split: len(corpus.ids[split]) for split in SPLITS}
+  path, text = workdir / TEXT, json.dumps(here)
+  distributed.check_same('text', text)
   if not any(workdir.glob('checkpoints/*')):
     if distributed.is_primary():
-      files.atomic_write(path, json.dumps(here).encode())
+      files.atomic_write(path, text.encode())
     return
   there = _read_identity(path)
   if there is None:

@@ -15,6 +15,7 @@ import functools
 import math
 import pathlib
 import sys
+from typing import Any
 
 from absl import logging
 import jax
@@ -80,16 +81,7 @@ def main(arguments: Sequence[str]) -> int:
   logging.set_verbosity(logging.ERROR)
   try:
     _check(options)
-    for word in sample(
-      options.workdir,
-      options.prompt,
-      options.num_words,
-      temperature=options.temperature,
-      top_k=options.top_k,
-      unknown=options.unknown,
-      data_dir=options.data_dir,
-      seed=options.seed,
-    ):
+    for word in sample(**vars(options)):
       print('\n' if word == tokens.EOS else f'{word} ', end='', flush=True)
     print()
   except (OSError, ValueError) as error:
@@ -103,16 +95,15 @@ def sample(
   prompt: str,
   num_words: int,
   *,
-  temperature: float = 1.0,
-  top_k: int | None = None,
-  unknown: bool = False,
   data_dir: str | None = None,
-  seed: int = 0,
+  top_k: int | None = None,
+  **options: Any,
 ) -> Iterator[str]:
   """Returns an iterator over the words of the prompt and generated ones.
 
-  The arguments are the flags of the program. The prompt is split into words
-  like the corpus, where the end of a line is a word too.
+  The arguments are the flags of the program; `options` are those of `generate`.
+  The prompt is split into words like the corpus, where the end of a line is a
+  word too.
 
   Raises:
     ValueError: there is no trained model, or no corpus.
@@ -126,13 +117,11 @@ def sample(
   )
   check_vocabulary(workdir, vocabulary)
   params = read_params(workdir, train.make_init(config, vocabulary.size))
-
   if top_k is not None and top_k > vocabulary.size:
     raise ValueError(
       f'top_k must be at most {vocabulary.size}: the vocabulary has '
       f'{vocabulary.size} words. Got: {top_k}.'
     )
-
   style = STYLES[config.corpus]
   words = list(tokens.tokenize(prompt, style, config.lower_case))
   # Without a newline at its end, the prompt's last line continues.
@@ -145,10 +134,8 @@ def sample(
     vocabulary,
     words,
     num_words,
-    temperature=temperature,
     top_k=top_k,
-    unknown=unknown,
-    seed=seed,
+    **options,
   )
 
 

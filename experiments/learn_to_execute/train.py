@@ -13,11 +13,8 @@ Accuracy per character in the paper, at length 5 and nesting 2:
   python -m experiments.learn_to_execute.train \
       --preset=program_rmc_4_slots_4_heads_1024               # an accelerator
 
-docs/tasks.md explains the tasks with examples. Departures of the presets from
-the paper: its "control" sample has + and if, so it is taken as
-'algebra_control' (+, -, if), not the authors' 'control' (if, for). Decoder
-inputs are zeros, as in the authors' code; the paper's are predictions:
---config.train_feed and --config.eval_feed. Gradients are clipped.
+Departures: "control" is 'algebra_control', decoder inputs are zeros as in the
+authors' code (docs/tasks.md says why), and gradients are clipped.
 """
 
 import dataclasses
@@ -196,23 +193,20 @@ def make_experiment(config: Config) -> training.Experiment:
   )
 
 
-def describe_samples(config: Config, params) -> str:
-  """Formats new samples of the largest size with the model's answers."""
+def train(config: Config, runner: training.Runner) -> None:
+  """Trains, evaluates and prints; resumes a run in the workdir."""
+  state = runner.train(make_experiment(config), config.run)
+  if not runner.is_primary:
+    return
+  # New samples of the largest length and nesting, with the model's answers.
   task = make_task(config)
   keys = jax.random.split(config.run.make_keys()[-1], config.batch_size)
   batch = jax.vmap(lambda key: learn_to_execute.sample(key, task))(keys)
   apply = jax.jit(make_network(config).apply, static_argnums=2)
-  predictions = apply(params, batch, config.eval_feed).argmax(-1)
-  return describe(task, batch, predictions, limit=8)
-
-
-def train(config: Config, runner: training.Runner) -> None:
-  """Trains, evaluates and prints; resumes a run in the workdir."""
-  state = runner.train(make_experiment(config), config.run)
-  if runner.is_primary:
-    samples = describe_samples(config, state.params)
-    (runner.workdir / analysis.SAMPLES).write_text(samples + '\n')
-    print(analysis.report(runner.workdir))
+  answers = apply(state.params, batch, config.eval_feed).argmax(-1)
+  samples = describe(task, batch, answers, limit=8)
+  (runner.workdir / analysis.SAMPLES).write_text(samples + '\n')
+  print(analysis.report(runner.workdir))
 
 
 if __name__ == '__main__':
