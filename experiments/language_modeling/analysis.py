@@ -33,9 +33,9 @@ SAMPLES = 'samples.txt'
 
 # Santoro et al. 2018, table 2: corpus -> perplexity on valid and test.
 TABLE_2 = {
-  'wikitext103': (30.8, 31.6),
-  'gutenberg': (39.2, 42.0),
-  'gigaword': (None, 38.3),
+  'wikitext103': ('30.8', '31.6'),
+  'gutenberg': ('39.2', '42.0'),
+  'gigaword': ('', '38.3'),
 }
 
 
@@ -108,27 +108,19 @@ def report(*workdirs: pathlib.Path) -> str:
 
 def perplexity_table(runs: Sequence[Measured]) -> str:
   """Table 2: perplexity on valid and test, next to trivial models."""
+
+  def cells(run, model):
+    splits = run.summary['splits']
+    return [f'{splits[split][model]:.1f}' for split in ('valid', 'test')]
+
   rows = [['perplexity', 'valid', 'test', 'paper, valid', 'paper, test']]
   for run in runs:
-    splits = run.summary['splits']
-    paper = (None, None)
+    paper = ()
     if run.config['core']['name'] == 'relational_memory':
-      paper = TABLE_2.get(run.config['corpus'], paper)
-    rows.append(
-      [
-        run.run.name,
-        *(f'{splits[split]["perplexity"]:.1f}' for split in ('valid', 'test')),
-        *('' if value is None else str(value) for value in paper),
-      ]
-    )
+      paper = TABLE_2.get(run.config['corpus'], ())
+    rows.append([run.run.name, *cells(run, 'perplexity'), *paper])
   for text, run in _one_of_each_text(runs).items():
-    splits = run.summary['splits']
-    rows.append(
-      [
-        f'unigram{text}',
-        *(f'{splits[split]["unigram"]:.1f}' for split in ('valid', 'test')),
-      ]
-    )
+    rows.append([f'unigram{text}', *cells(run, 'unigram')])
     uniform = f'{run.summary["uniform"]:,}'
     rows.append([f'uniform{text}', uniform, uniform])
   return text_table(rows)
@@ -139,13 +131,11 @@ def frequency_table(runs: Sequence[Measured]) -> str:
   bands = list(runs[0].summary['splits']['test']['by_frequency'])
   rows = [['perplexity by count', *bands]]
   for run in runs:
-    by_frequency = run.summary['splits']['test']['by_frequency']
-    rows.append(
-      [run.run.name, *(f'{by_frequency[band][0]:,.1f}' for band in bands)]
-    )
+    cells = run.summary['splits']['test']['by_frequency']
+    rows.append([run.run.name, *(f'{cells[band][0]:,.1f}' for band in bands)])
   for text, run in _one_of_each_text(runs).items():
-    words = run.summary['splits']['test']['by_frequency']
-    rows.append([f'words{text}', *(f'{words[band][1]:,}' for band in bands)])
+    cells = run.summary['splits']['test']['by_frequency']
+    rows.append([f'words{text}', *(f'{cells[band][1]:,}' for band in bands)])
   return text_table(rows)
 
 

@@ -60,12 +60,13 @@ def write(
     steps = network.trace(make_model, params, ids)
     path = workdir / analysis.TRACE_DATA
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(
-      path,
-      words=vocabulary.decode(ids),
-      attention=steps.attention[:, 0, 0],  # [T, H, N, N + 1]
-      **{f'{name}_gate': gate[:, 0] for name, gate in steps.gates.items()},
-    )
+    arrays: dict[str, Any] = {
+      'words': vocabulary.decode(ids),
+      'attention': steps.attention[:, 0, 0],  # [T, H, N, N + 1]
+    }
+    for name, gate in steps.gates.items():
+      arrays[f'{name}_gate'] = gate[:, 0]  # [T, N, G]
+    np.savez(path, **arrays)
 
 
 def _measure(
@@ -105,8 +106,5 @@ def _measure(
     name='valid',
     progress_fn=progress_fn,
   )
-  return {
-    'uniform': vocabulary.size,
-    'splits': splits,
-    'by_length': by_length,
-  }
+  uniform = vocabulary.size
+  return {'uniform': uniform, 'splits': splits, 'by_length': by_length}

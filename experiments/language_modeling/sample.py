@@ -24,7 +24,7 @@ from experiments import configuration
 from experiments.language_modeling import network
 from experiments.language_modeling import train
 from experiments.language_modeling.corpus import check_vocabulary
-from experiments.language_modeling.corpus import open_vocabulary
+from experiments.language_modeling.corpus import open_corpus
 from experiments.language_modeling.generate import generate
 from rmc_jax.analysis import runs
 from rmc_jax.datasets.load import STYLES
@@ -63,12 +63,10 @@ def main(arguments: Sequence[str]) -> int:
   parser.add_argument(
     '--top_k',
     type=int,
-    default=None,
     help='draw from this many likeliest words (default: all)',
   )
   parser.add_argument(
-    '--data_dir',
-    help='folder of the corpus (default: that of the training)',
+    '--data_dir', help='folder of the corpus (default: that of the training)'
   )
   parser.add_argument(
     '--unknown',
@@ -109,12 +107,13 @@ def sample(
     ValueError: there is no trained model, or no corpus.
   """
   config = read_config(workdir)
-  vocabulary = open_vocabulary(
+  vocabulary = open_corpus(
     config.corpus,
     config.data_dir if data_dir is None else data_dir,
     config.vocabulary_size,
     config.lower_case,
-  )
+    splits=(),
+  ).vocabulary
   check_vocabulary(workdir, vocabulary)
   params = read_params(workdir, train.make_init(config, vocabulary.size))
   if top_k is not None and top_k > vocabulary.size:

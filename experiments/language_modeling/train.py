@@ -13,8 +13,7 @@ for all three corpora:
   python -m experiments.language_modeling.train               # quick, minutes
   python -m experiments.language_modeling.train --preset=wikitext103
 
-Departures: docs/language-modeling.md lists what the paper leaves open and what
-is chosen here.
+Departures: docs/language-modeling.md lists what the paper leaves open.
 """
 
 import dataclasses
@@ -51,8 +50,7 @@ class Config:
   """One run. The defaults of all but corpus and core are the paper's."""
 
   corpus: str = 'wikitext2'  # one of datasets.load.NAMES
-  # The folder that prepare wrote to.
-  data_dir: str = training.may_change_on_resume(default='data')
+  data_dir: str = training.may_change_on_resume(default='data')  # of prepare
   vocabulary_size: int | None = None  # words at most; None: all
   lower_case: bool = False
   core: CoreConfig = dataclasses.field(default_factory=RelationalMemoryConfig)
@@ -145,8 +143,7 @@ def make_experiment(config: Config, corpus: Corpus) -> training.Experiment:
   cross_entropy = network.make_loss(make)
   evaluated = network.make_evaluated(make)
   init = make_init(config, vocabulary.size)
-  # Raises errors of the model before anything is computed.
-  jax.eval_shape(init)
+  jax.eval_shape(init)  # Raises errors of the model before the training.
 
   def loss_fn(params, network_state, carry, key, batch):
     (loss, weight), carry = cross_entropy.apply(

@@ -74,12 +74,12 @@ class Curriculum:
     threshold = self.threshold
     if not isinstance(threshold, numbers.Real) or not math.isfinite(threshold):
       raise ValueError(
-        f'threshold must be a finite number. Got: {self.threshold!r}.'
+        f'curriculum: threshold must be a finite number. Got: {threshold!r}.'
       )
     if self.window < 2:
       raise ValueError(
-        'window must be at least 2, for a difference between losses. '
-        f'Got: {self.window}.'
+        'curriculum: window must be at least 2, for a difference between '
+        f'losses. Got: {self.window}.'
       )
 
   def initial_state(self) -> CurriculumState:
