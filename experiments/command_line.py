@@ -58,9 +58,8 @@ def main(
   Args:
     train: (config, runner) -> anything. Called when all processes have joined,
       the workdir is locked, and the configuration is checked and saved there.
-    config_class: a dataclass, possibly nested, with a default for every field.
-      Its `validate` methods raise ValueError for invalid values.
-    presets: name -> the fields that differ from the defaults, a nested dict.
+    config_class: see `configuration.with_preset` and `configuration.validate`.
+    presets: see `configuration.with_preset`; one is 'quick', the default.
     experiment: its name, for the workdir and config.json.
     argv: the command line; None for `sys.argv`.
 
