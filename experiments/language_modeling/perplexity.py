@@ -103,12 +103,8 @@ def _many_rows(model, params, ids, window, eos, num_rows, report) -> np.ndarray:
   text = np.concatenate([[eos], np.asarray(ids)]).astype(np.int32)
   starts = length * np.arange(num_rows)[:, None]  # [R, 1]
   parts = []
-  carry = parallel.shard_rows(
-    (
-      model.initial_state(num_rows),
-      np.zeros((num_rows, window), np.float32),
-    )
-  )
+  empty = np.zeros((num_rows, window), np.float32)
+  carry = parallel.shard_rows((model.initial_state(num_rows), empty))
   for w in range(num_windows):
     # The text begins after the warm-up of the first row.
     place = starts + np.arange((w - 1) * window, w * window)  # [R, T]

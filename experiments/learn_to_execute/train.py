@@ -1,7 +1,7 @@
 """Trains program evaluation: Santoro et al. 2018, section 5.2, table 1.
 
 The model reads a small program character by character and writes its result.
-Accuracy per character at length 5, nesting 2 (`analysis.TABLE_1` has more):
+The paper's accuracy per character at length 5, nesting 2 (more: `analysis`):
 
          addition  control  program
   LSTM       99.8     97.4     66.1
@@ -153,11 +153,11 @@ def make_experiment(config: Config) -> training.Experiment:
     del state  # Evaluation is at the largest length and nesting.
     logits = network.apply(params, batch, config.eval_feed)
     answers = logits, batch.targets, batch.target_mask
-    correct, count = jax.vmap(metrics.accuracy)(*answers)  # [B]
+    hits, count = jax.vmap(metrics.accuracy)(*answers)  # [B]
     return {
       'loss': jax.vmap(losses.softmax_cross_entropy)(*answers),
-      'accuracy': (correct, count),
-      'sequence_accuracy': (1.0 * (correct == count), jnp.ones_like(count)),
+      'accuracy': (hits, count),
+      'sequence_accuracy': (jnp.float32(hits == count), jnp.ones_like(count)),
     }
 
   return training.Experiment(

@@ -104,10 +104,7 @@ def _draw_panel(axes, title, runs, metric, levels) -> None:
 
 def _series(records, group: str, metric: str) -> tuple[list, list]:
   """Returns steps and values of the lines that have the metric."""
-  points = [
-    (line['step'], line[group][metric])
-    for line in records
-    if metric in line.get(group, {})
-  ]
-  steps = [step for step, _ in points]
-  return steps, [float('nan') if v is None else v for _, v in points]
+  lines = [line for line in records if metric in line.get(group, {})]
+  values = [line[group][metric] for line in lines]
+  steps = [line['step'] for line in lines]
+  return steps, [float('nan') if v is None else v for v in values]
