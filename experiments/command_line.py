@@ -50,9 +50,7 @@ def main(
   train: Callable[[Any, training.Runner], Any],
   config_class: type,
   presets: Mapping[str, Mapping[str, Any]],
-  *,
   experiment: str,
-  preset: str,
   argv: Sequence[str] | None = None,
 ) -> NoReturn:
   """Reads the command line, trains, and ends the process with an exit code.
@@ -60,11 +58,9 @@ def main(
   Args:
     train: (config, runner) -> anything. Called when all processes have joined,
       the workdir is locked, and the configuration is checked and saved there.
-    config_class: a dataclass, possibly nested, with a default for every field.
-      Its `validate` methods raise ValueError for invalid values.
-    presets: name -> the fields that differ from the defaults, a nested dict.
-    experiment: name of the experiment, for the workdir and config.json.
-    preset: the default of --preset.
+    config_class: see `configuration.with_preset` and `configuration.validate`.
+    presets: see `configuration.with_preset`; one is 'quick', the default.
+    experiment: its name, for the workdir and config.json.
     argv: the command line; None for `sys.argv`.
 
   Exit codes: 0 done, 75 preempted, 76 diverged, 77 configuration error, each
@@ -72,7 +68,7 @@ def main(
   """
   argv = list(sys.argv if argv is None else argv)
   try:
-    chosen = _define_flags(config_class, presets, preset, argv)
+    chosen = _define_flags(config_class, presets, argv)
     app.run(
       lambda _: _run(train, experiment, chosen),
       argv=argv,
@@ -89,10 +85,7 @@ def main(
 
 
 def _define_flags(
-  config_class: type,
-  presets: Mapping[str, Mapping[str, Any]],
-  default: str,
-  argv: list[str],
+  config_class: type, presets: Mapping[str, Mapping[str, Any]], argv: list[str]
 ) -> str:
   """Defines the flags; returns the preset that --config overrides."""
   # The flags of --config need the object that they override, so the preset and
@@ -101,7 +94,7 @@ def _define_flags(
   ahead = flags.FlagValues()
   ahead.set_gnu_getopt(True)
   help_string = f'Values to start from: {", ".join(presets)}.'
-  flags.DEFINE_string('preset', default, help_string, flag_values=ahead)
+  flags.DEFINE_string('preset', 'quick', help_string, flag_values=ahead)
   flags.DEFINE_string('config.core.name', None, '', flag_values=ahead)
   ahead(argv, known_only=True)
   config = configuration.with_preset(
@@ -110,7 +103,7 @@ def _define_flags(
   found = [re.match(r'--?(?:no)?config\.([^=]+)', each) for each in argv[1:]]
   configuration.check_names(config, [match[1] for match in found if match])
 
-  flags.DEFINE_string('preset', default, help_string)
+  flags.DEFINE_string('preset', 'quick', help_string)
   config_flags.DEFINE_config_dataclass(
     'config',
     config,

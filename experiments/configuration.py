@@ -35,7 +35,7 @@ def with_preset(
   Args:
     config_class: a dataclass with a default for every field.
     presets: name -> the fields that differ from the defaults, a nested dict.
-    preset: the name of a preset.
+    preset: a name in `presets`.
     core: the name of a core, whose defaults replace the preset's core unless it
       is the same; None to keep the preset's core.
 
@@ -55,16 +55,9 @@ def with_preset(
   return config
 
 
-def fields(config: Any, prefix: str = '') -> dict[str, Any]:
+def fields(config: Any) -> dict[str, Any]:
   """Returns dotted path -> value, such as core.mem_slots, for all fields."""
-  values = {}
-  for field in dataclasses.fields(config):
-    value = getattr(config, field.name)
-    if dataclasses.is_dataclass(value):
-      values |= fields(value, f'{prefix}{field.name}.')
-    else:
-      values[prefix + field.name] = value
-  return values
+  return _flat(dataclasses.asdict(config))
 
 
 def validate(config: Any) -> None:
@@ -112,11 +105,11 @@ def check_workdir(workdir: pathlib.Path, text: str, config: Any) -> None:
   """Raises if a folder holds checkpoints of another configuration.
 
   Fields declared with `training.may_change_on_resume` may differ. Any
-  configuration may use a folder without checkpoints.
+  configuration may use a folder without checkpoints, or a new one.
 
   Args:
-    workdir: the folder, which need not exist.
-    text: the new configuration, from `to_json`.
+    workdir: the folder.
+    text: `config` as text, from `to_json`.
     config: the new configuration.
 
   Raises:
@@ -249,11 +242,9 @@ def _fits(value: Any, hint: Any) -> bool:
     )
   if origin is not None:
     return isinstance(value, origin)
-  if hint is float:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-  if hint is int:
-    return isinstance(value, int) and not isinstance(value, bool)
-  return isinstance(value, hint)
+  if hint in (int, float) and isinstance(value, bool):
+    return False
+  return isinstance(value, int | float if hint is float else hint)
 
 
 def _changeable(config: Any, prefix: str = '') -> set[str]:

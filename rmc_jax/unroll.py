@@ -254,12 +254,9 @@ def _controlled_step(step, initial_state, inputs, state):
 def select(
   condition: Array, on_true: ArrayTree, on_false: ArrayTree
 ) -> ArrayTree:
-  """Applies `jnp.where` to two nests.
+  """Applies `jnp.where` to two nests, in the dtypes of `on_false`.
 
-  Args:
-    condition: [...] booleans, on the leading axes of the arrays.
-    on_true: a nest of arrays, cast to the dtypes of `on_false`.
-    on_false: a nest of arrays.
+  The axes of `condition` are the leading axes of the arrays.
   """
 
   def where(x, y):

@@ -33,19 +33,14 @@ SAMPLES = 'samples.txt'
 
 # Santoro et al. 2018, table 2: corpus -> perplexity on valid and test.
 TABLE_2 = {
-  'wikitext103': (30.8, 31.6),
-  'gutenberg': (39.2, 42.0),
-  'gigaword': (None, 38.3),
+  'wikitext103': ('30.8', '31.6'),
+  'gutenberg': ('39.2', '42.0'),
+  'gigaword': ('', '38.3'),
 }
 
 
 class Measured(NamedTuple):
-  """A finished run.
-
-  Attributes:
-    run: the run.
-    summary: its perplexities, of `perplexity.summary`.
-  """
+  """A finished run, and the perplexities that `results.write` measured."""
 
   run: runs_lib.Run
   summary: Mapping[str, Any]
@@ -62,26 +57,16 @@ def score(summary: Mapping[str, Any]) -> float:
 
 
 def report(*workdirs: pathlib.Path) -> str:
-  """Draws the figures and describes the results.
-
-  Args:
-    *workdirs: finished runs of `experiments.language_modeling.train`; one gets
-      its figures, several their common folder.
-
-  Returns:
-    The tables, then the paths.
+  """Draws the figures; returns the tables, the paths and a sample.
 
   Raises:
     ValueError: a folder is not a finished run.
   """
   runs = [_read(workdir) for workdir in workdirs]
   folder = runs_lib.common_folder([each.run for each in runs])
-  draw_curves(
-    folder / CURVES,
-    [(each.run.name, _perplexities(each.run.records)) for each in runs],
-    metric='perplexity',
-    title=', '.join(sorted({each.config['corpus'] for each in runs})),
-  )
+  title = ', '.join(sorted({each.config['corpus'] for each in runs}))
+  labelled = [(each.run.name, _perplexities(each.run.records)) for each in runs]
+  draw_curves(folder / CURVES, {title: labelled}, metric='perplexity')
   by_length = [
     (each.run.name, {int(k): v for k, v in lengths.items()})
     for each in runs
@@ -104,7 +89,14 @@ def report(*workdirs: pathlib.Path) -> str:
     lines.append(f'unroll length: {folder / LENGTHS}')
   if len(runs) == 1:
     if (folder / TRACE_DATA).exists():
-      draw_saved_trace(folder)
+      data = np.load(folder / TRACE_DATA)
+      gates = {
+        name.removesuffix('_gate'): data[name]
+        for name in data.files
+        if name.endswith('_gate')
+      }
+      words = [str(word) for word in data['words']]
+      draw_attention_trace(folder / TRACE, words, data['attention'], gates)
       lines.append(f'attention and gates: {folder / TRACE}')
     lines.append(f'samples: {folder / SAMPLES}')
     lines.append(f'checkpoints: {folder / runs_lib.CHECKPOINTS}')
@@ -116,27 +108,19 @@ def report(*workdirs: pathlib.Path) -> str:
 
 def perplexity_table(runs: Sequence[Measured]) -> str:
   """Table 2: perplexity on valid and test, next to trivial models."""
+
+  def cells(run, model):
+    splits = run.summary['splits']
+    return [f'{splits[split][model]:.1f}' for split in ('valid', 'test')]
+
   rows = [['perplexity', 'valid', 'test', 'paper, valid', 'paper, test']]
   for run in runs:
-    splits = run.summary['splits']
-    paper = (None, None)
+    paper = ()
     if run.config['core']['name'] == 'relational_memory':
-      paper = TABLE_2.get(run.config['corpus'], paper)
-    rows.append(
-      [
-        run.run.name,
-        *(f'{splits[split]["perplexity"]:.1f}' for split in ('valid', 'test')),
-        *('' if value is None else str(value) for value in paper),
-      ]
-    )
+      paper = TABLE_2.get(run.config['corpus'], ())
+    rows.append([run.run.name, *cells(run, 'perplexity'), *paper])
   for text, run in _one_of_each_text(runs).items():
-    splits = run.summary['splits']
-    rows.append(
-      [
-        f'unigram{text}',
-        *(f'{splits[split]["unigram"]:.1f}' for split in ('valid', 'test')),
-      ]
-    )
+    rows.append([f'unigram{text}', *cells(run, 'unigram')])
     uniform = f'{run.summary["uniform"]:,}'
     rows.append([f'uniform{text}', uniform, uniform])
   return text_table(rows)
@@ -147,13 +131,11 @@ def frequency_table(runs: Sequence[Measured]) -> str:
   bands = list(runs[0].summary['splits']['test']['by_frequency'])
   rows = [['perplexity by count', *bands]]
   for run in runs:
-    by_frequency = run.summary['splits']['test']['by_frequency']
-    rows.append(
-      [run.run.name, *(f'{by_frequency[band][0]:,.1f}' for band in bands)]
-    )
+    cells = run.summary['splits']['test']['by_frequency']
+    rows.append([run.run.name, *(f'{cells[band][0]:,.1f}' for band in bands)])
   for text, run in _one_of_each_text(runs).items():
-    words = run.summary['splits']['test']['by_frequency']
-    rows.append([f'words{text}', *(f'{words[band][1]:,}' for band in bands)])
+    cells = run.summary['splits']['test']['by_frequency']
+    rows.append([f'words{text}', *(f'{cells[band][1]:,}' for band in bands)])
   return text_table(rows)
 
 
@@ -166,41 +148,6 @@ def _one_of_each_text(runs: Sequence[Measured]) -> dict[str, Measured]:
   if len(one_of_each) == 1:
     return {'': runs[0]}
   return one_of_each
-
-
-def save_samples(workdir: pathlib.Path, texts: Sequence[str]) -> None:
-  """Saves texts that the trained model generated."""
-  (workdir / SAMPLES).write_text('\n\n'.join(texts) + '\n')
-
-
-def save_attention_trace(
-  workdir: pathlib.Path,
-  words: Sequence[str],
-  attention: Any,
-  gates: Mapping[str, Any],
-) -> None:
-  """Saves the arguments of `draw_attention_trace`."""
-  path = workdir / TRACE_DATA
-  path.parent.mkdir(parents=True, exist_ok=True)
-  arrays: dict[str, Any] = {
-    f'{name}_gate': np.asarray(gate) for name, gate in gates.items()
-  }
-  np.savez(path, words=words, attention=np.asarray(attention), **arrays)
-
-
-def draw_saved_trace(workdir: pathlib.Path) -> None:
-  """Draws the attention trace that the training saved."""
-  data = np.load(workdir / TRACE_DATA)
-  draw_attention_trace(
-    workdir / TRACE,
-    [str(word) for word in data['words']],
-    data['attention'],
-    {
-      name.removesuffix('_gate'): data[name]
-      for name in data.files
-      if name.endswith('_gate')
-    },
-  )
 
 
 def _read(workdir: pathlib.Path) -> Measured:

@@ -1,6 +1,7 @@
 """A prepared corpus as ids: counted and encoded once, then memory-mapped."""
 
 from collections.abc import Iterator
+from collections.abc import Sequence
 import json
 import os
 import pathlib
@@ -25,15 +26,10 @@ SPLITS = ('train', 'valid', 'test')
 
 
 class Corpus(NamedTuple):
-  """The data of a language model.
+  """The data of a language model."""
 
-  Attributes:
-    vocabulary: its words, the most frequent first.
-    ids: split -> [tokens] integers, memory-mapped.
-  """
-
-  vocabulary: Vocabulary
-  ids: dict[str, np.ndarray]
+  vocabulary: Vocabulary  # the most frequent words first
+  ids: dict[str, np.ndarray]  # split -> [tokens], memory-mapped
 
 
 def open_corpus(
@@ -42,6 +38,7 @@ def open_corpus(
   vocabulary_size: int | None = None,
   lower_case: bool = False,
   progress_fn: ProgressFn = no_progress,
+  splits: Sequence[str] = SPLITS,
 ) -> Corpus:
   """Maps the ids of a prepared corpus; makes them the first time.
 
@@ -55,35 +52,41 @@ def open_corpus(
     vocabulary_size: words at most, including symbols; None for no limit.
     lower_case: whether to convert the text to lower case.
     progress_fn: called after each document.
+    splits: those to map; the vocabulary always comes from 'train'.
 
   Raises:
     ValueError: the corpus is not prepared or damaged, or the vocabulary too
       small.
   """
-  vocabulary = open_vocabulary(
-    name, data_dir, vocabulary_size, lower_case, progress_fn
-  )
-  folder = _folder(name, data_dir, vocabulary_size, lower_case)
-  ids = {}
-  for split in SPLITS:
+  size = 'all' if vocabulary_size is None else vocabulary_size
+  case = 'lower' if lower_case else 'as_is'
+  folder = load.folder(name, data_dir=data_dir) / 'ids' / f'{size}-{case}'
+  style = load.STYLES[name]
+
+  def documents(split: str) -> Iterator[str]:
+    what = f'{name} {split} documents'
+    progress_fn(what, 0, 0)
+    for i, text in enumerate(load.documents(name, split, data_dir=data_dir), 1):
+      yield text
+      progress_fn(what, i, 0)
+
+  path = folder / 'vocabulary.txt'
+  if not path.exists():
+    counts = tokens.count(documents('train'), style, lower_case)
+    vocabulary = Vocabulary.build(counts, vocabulary_size)
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary.save(path)
+  vocabulary, ids = Vocabulary.load(path), {}
+  for split in splits:
     path = folder / f'{split}.ids'
     if not path.exists():
-      documents = _documents(name, split, data_dir, progress_fn)
-      write_ids(path, documents, vocabulary, load.STYLES[name], lower_case)
+      write_ids(path, documents(split), vocabulary, style, lower_case)
     ids[split] = read_ids(path, vocabulary)
   return Corpus(vocabulary, ids)
 
 
-def identity(corpus: Corpus) -> dict[str, Any]:
-  """Identifies a text: the digest of its words and the size of each split."""
-  return {
-    'vocabulary': corpus.vocabulary.digest,
-    **{split: len(corpus.ids[split]) for split in SPLITS},
-  }
-
-
 def check_same_corpus(workdir: pathlib.Path, corpus: Corpus) -> None:
-  """Refuses to resume a run with another text.
+  """Refuses to resume a run with another text, or with one per process.
 
   Another text may have as many words, so that checkpoints fit, but its ids mean
   other words. Without checkpoints any text is accepted, and the primary process
@@ -92,10 +95,14 @@ def check_same_corpus(workdir: pathlib.Path, corpus: Corpus) -> None:
   Raises:
     ConfigurationError: the run has another text, or its text is unknown.
   """
-  path, here = workdir / TEXT, identity(corpus)
+  # The digest of the words and the size of each split.
+  here: dict[str, Any] = {'vocabulary': corpus.vocabulary.digest}
+  here |= {split: len(corpus.ids[split]) for split in SPLITS}
+  path, text = workdir / TEXT, json.dumps(here)
+  distributed.check_same('text', text)
   if not any(workdir.glob('checkpoints/*')):
     if distributed.is_primary():
-      files.atomic_write(path, json.dumps(here).encode())
+      files.atomic_write(path, text.encode())
     return
   there = _read_identity(path)
   if there is None:
@@ -132,46 +139,3 @@ def _read_identity(path: pathlib.Path) -> dict[str, Any] | None:
       f'{path} cannot be read ({error}). Restore the file, or choose another '
       '--workdir.'
     ) from error
-
-
-def open_vocabulary(
-  name: str,
-  data_dir: str | os.PathLike[str],
-  vocabulary_size: int | None = None,
-  lower_case: bool = False,
-  progress_fn: ProgressFn = no_progress,
-) -> Vocabulary:
-  """Returns the vocabulary; counts the words the first time."""
-  folder = _folder(name, data_dir, vocabulary_size, lower_case)
-  path = folder / 'vocabulary.txt'
-  if not path.exists():
-    documents = _documents(name, 'train', data_dir, progress_fn)
-    counts = tokens.count(documents, load.STYLES[name], lower_case)
-    vocabulary = Vocabulary.build(counts, vocabulary_size)
-    folder.mkdir(parents=True, exist_ok=True)
-    vocabulary.save(path)
-  return Vocabulary.load(path)
-
-
-def _folder(
-  name: str,
-  data_dir: str | os.PathLike[str],
-  vocabulary_size: int | None,
-  lower_case: bool,
-) -> pathlib.Path:
-  """The folder of the ids, within that of the corpus."""
-  size = 'all' if vocabulary_size is None else vocabulary_size
-  case = 'lower' if lower_case else 'as_is'
-  return load.folder(name, data_dir=data_dir) / 'ids' / f'{size}-{case}'
-
-
-def _documents(
-  name: str,
-  split: str,
-  data_dir: str | os.PathLike[str],
-  progress_fn: ProgressFn,
-) -> Iterator[str]:
-  progress_fn(f'{name} {split} documents', 0, 0)
-  for i, text in enumerate(load.documents(name, split, data_dir=data_dir), 1):
-    yield text
-    progress_fn(f'{name} {split} documents', i, 0)

@@ -35,8 +35,8 @@ def generate(
     vocabulary: of the model.
     prompt: words that the text begins with.
     num_words: how many to generate.
-    temperature: see `draw`.
-    top_k: see `draw`.
+    temperature: divides the log probabilities; 0 for the likeliest word.
+    top_k: how many of the likeliest words to draw from; None for all.
     unknown: whether <unk> may be drawn; without it the other words share its
       probability.
     seed: of the random draws.
@@ -57,17 +57,7 @@ def generate(
 def draw(
   key: Array, log_probs: Array, temperature: float, top_k: int | None
 ) -> Array:
-  """Draws one id from softmax(log p / temperature) over the top_k likeliest.
-
-  Args:
-    key: random key, consumed.
-    log_probs: [V].
-    temperature: 0 for the likeliest id.
-    top_k: how many of the likeliest ids to draw from; None for all.
-
-  Returns:
-    () integer.
-  """
+  """Draws an id () from softmax(log p [V] / temperature); consumes the key."""
   values, ids = jax.lax.top_k(log_probs, top_k or len(log_probs))
   if temperature == 0:
     return ids[0]

@@ -42,13 +42,9 @@ def make_evaluated(make_model: MakeModel) -> Model:
     hidden, state = network(inputs, state, reset)
     return network.log_probs(hidden, targets), state
 
-  @hk.without_apply_rng
-  @hk.transform
-  def initial_state(batch_size):
-    return make_model().initial_state(batch_size)
-
+  initial_state = hk.transform(lambda size: make_model().initial_state(size))
   return Model(
-    log_probs.apply, lambda batch_size: initial_state.apply({}, batch_size)
+    log_probs.apply, lambda size: initial_state.apply({}, None, size)
   )
 
 

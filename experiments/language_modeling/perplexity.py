@@ -1,7 +1,6 @@
 """Perplexity of a split: of the whole text, by unroll length, by frequency."""
 
 from collections.abc import Callable
-from collections.abc import Mapping
 import functools
 import math
 from typing import NamedTuple
@@ -26,15 +25,10 @@ BANDS = {'> 10,000': 10_001, '1,000 to 10,000': 1000, '< 1,000': 0}
 
 
 class Model(NamedTuple):
-  """A model to measure.
+  """A model to measure."""
 
-  Attributes:
-    log_probs: see `LogProbs`; jitted here, with dropout off.
-    initial_state: number of examples -> the core's state.
-  """
-
-  log_probs: LogProbs
-  initial_state: Callable[[int], ArrayTree]
+  log_probs: LogProbs  # jitted here, with dropout off
+  initial_state: Callable[[int], ArrayTree]  # number of examples -> state
 
 
 def no_progress(what: str, done: int, total: int) -> None:
@@ -61,7 +55,7 @@ def token_log_probs(
   text too short for that is read as one row.
 
   Args:
-    model: the model.
+    model: to measure.
     params: placed as `parallel.replicate` does.
     ids: [tokens], the text.
     window: tokens of a row in one call; does not change the result of one row.
@@ -83,7 +77,7 @@ def token_log_probs(
 
 
 def _one_row(model, params, ids, window, eos, report) -> np.ndarray:
-  params = _local(params)
+  params = local(params)
   state, parts, done = model.initial_state(1), [], 0
   log_probs = jax.jit(model.log_probs)
   for batch in continuous(ids, window, eos):
@@ -109,12 +103,8 @@ def _many_rows(model, params, ids, window, eos, num_rows, report) -> np.ndarray:
   text = np.concatenate([[eos], np.asarray(ids)]).astype(np.int32)
   starts = length * np.arange(num_rows)[:, None]  # [R, 1]
   parts = []
-  carry = parallel.shard_rows(
-    (
-      model.initial_state(num_rows),
-      np.zeros((num_rows, window), np.float32),
-    )
-  )
+  empty = np.zeros((num_rows, window), np.float32)
+  carry = parallel.shard_rows((model.initial_state(num_rows), empty))
   for w in range(num_windows):
     # The text begins after the warm-up of the first row.
     place = starts + np.arange((w - 1) * window, w * window)  # [R, T]
@@ -153,7 +143,7 @@ def by_length(
   Returns:
     Length -> perplexity, without lengths longer than the text.
   """
-  params, log_probs = _local(params), jax.jit(model.log_probs)
+  params, log_probs = local(params), jax.jit(model.log_probs)
   text = np.concatenate([[eos], np.asarray(ids)]).astype(np.int32)
   result = {}
   for length in lengths:
@@ -216,55 +206,6 @@ def exp(nats: float) -> float:
     return float(np.exp(nats))
 
 
-def summary(
-  model: Model,
-  params: ArrayTree,
-  ids: Mapping[str, np.ndarray],
-  vocabulary: Vocabulary,
-  *,
-  window: int,
-  num_rows: int,
-  lengths: tuple[int, ...],
-  progress_fn: ProgressFn = no_progress,
-) -> dict:
-  """All perplexities of a trained model, as plain numbers for a JSON file.
-
-  The arguments are those of `token_log_probs` and, on 'valid', of `by_length`.
-
-  Returns:
-    'uniform', 'by_length', and for each split 'perplexity', 'unigram', 'tokens'
-    and 'by_frequency'.
-  """
-  result: dict = {'uniform': vocabulary.size, 'splits': {}}
-  for split in ('valid', 'test'):
-    log_probs = token_log_probs(
-      model,
-      params,
-      ids[split],
-      window,
-      vocabulary.eos,
-      num_rows=num_rows,
-      name=split,
-      progress_fn=progress_fn,
-    )
-    result['splits'][split] = {
-      'perplexity': perplexity(log_probs),
-      'unigram': perplexity(unigram_log_probs(ids[split], vocabulary)),
-      'tokens': len(log_probs),
-      'by_frequency': by_frequency(log_probs, ids[split], vocabulary),
-    }
-  result['by_length'] = by_length(
-    model,
-    params,
-    ids['valid'],
-    lengths,
-    vocabulary.eos,
-    name='valid',
-    progress_fn=progress_fn,
-  )
-  return result
-
-
-def _local(params: ArrayTree) -> ArrayTree:
+def local(params: ArrayTree) -> ArrayTree:
   """Returns the copy of replicated parameters on one device."""
   return jax.tree.map(lambda leaf: leaf.addressable_data(0), params)

@@ -15,6 +15,7 @@ import functools
 import math
 import pathlib
 import sys
+from typing import Any
 
 from absl import logging
 import jax
@@ -23,7 +24,7 @@ from experiments import configuration
 from experiments.language_modeling import network
 from experiments.language_modeling import train
 from experiments.language_modeling.corpus import check_vocabulary
-from experiments.language_modeling.corpus import open_vocabulary
+from experiments.language_modeling.corpus import open_corpus
 from experiments.language_modeling.generate import generate
 from rmc_jax.analysis import runs
 from rmc_jax.datasets.load import STYLES
@@ -62,12 +63,10 @@ def main(arguments: Sequence[str]) -> int:
   parser.add_argument(
     '--top_k',
     type=int,
-    default=None,
     help='draw from this many likeliest words (default: all)',
   )
   parser.add_argument(
-    '--data_dir',
-    help='folder of the corpus (default: that of the training)',
+    '--data_dir', help='folder of the corpus (default: that of the training)'
   )
   parser.add_argument(
     '--unknown',
@@ -80,16 +79,7 @@ def main(arguments: Sequence[str]) -> int:
   logging.set_verbosity(logging.ERROR)
   try:
     _check(options)
-    for word in sample(
-      options.workdir,
-      options.prompt,
-      options.num_words,
-      temperature=options.temperature,
-      top_k=options.top_k,
-      unknown=options.unknown,
-      data_dir=options.data_dir,
-      seed=options.seed,
-    ):
+    for word in sample(**vars(options)):
       print('\n' if word == tokens.EOS else f'{word} ', end='', flush=True)
     print()
   except (OSError, ValueError) as error:
@@ -103,36 +93,34 @@ def sample(
   prompt: str,
   num_words: int,
   *,
-  temperature: float = 1.0,
-  top_k: int | None = None,
-  unknown: bool = False,
   data_dir: str | None = None,
-  seed: int = 0,
+  top_k: int | None = None,
+  **options: Any,
 ) -> Iterator[str]:
   """Returns an iterator over the words of the prompt and generated ones.
 
-  The arguments are the flags of the program. The prompt is split into words
-  like the corpus, where the end of a line is a word too.
+  The arguments are the flags of the program; `options` are those of `generate`.
+  The prompt is split into words like the corpus, where the end of a line is a
+  word too.
 
   Raises:
     ValueError: there is no trained model, or no corpus.
   """
   config = read_config(workdir)
-  vocabulary = open_vocabulary(
+  vocabulary = open_corpus(
     config.corpus,
     config.data_dir if data_dir is None else data_dir,
     config.vocabulary_size,
     config.lower_case,
-  )
+    splits=(),
+  ).vocabulary
   check_vocabulary(workdir, vocabulary)
   params = read_params(workdir, train.make_init(config, vocabulary.size))
-
   if top_k is not None and top_k > vocabulary.size:
     raise ValueError(
       f'top_k must be at most {vocabulary.size}: the vocabulary has '
       f'{vocabulary.size} words. Got: {top_k}.'
     )
-
   style = STYLES[config.corpus]
   words = list(tokens.tokenize(prompt, style, config.lower_case))
   # Without a newline at its end, the prompt's last line continues.
@@ -145,10 +133,8 @@ def sample(
     vocabulary,
     words,
     num_words,
-    temperature=temperature,
     top_k=top_k,
-    unknown=unknown,
-    seed=seed,
+    **options,
   )
 
 

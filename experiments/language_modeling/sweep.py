@@ -16,11 +16,7 @@ PAPER = {
   'batch_size': 384,
   'window': 100,
   'run': {'num_steps': 100_000},
-  'optimizer': {
-    'name': 'adam',
-    'learning_rate': 1e-3,
-    'clip_global_norm': 0.1,
-  },
+  'optimizer': {'name': 'adam', 'learning_rate': 1e-3, 'clip_global_norm': 0.1},
 }
 # The state size of the paper's baselines with one layer.
 LSTM = {'name': 'lstm', 'num_layers': 1, 'hidden_size': 2048}
@@ -58,11 +54,7 @@ QUICK = PAPER | {
   'embedding_dropout': 0.1,
   'batch_size': 32,
   'window': 35,
-  'optimizer': {
-    'name': 'adam',
-    'learning_rate': 1e-3,
-    'clip_global_norm': 1.0,
-  },
+  'optimizer': {'name': 'adam', 'learning_rate': 1e-3, 'clip_global_norm': 1.0},
   'eval_tokens': 10_000,
   'run': {'num_steps': 4000, 'eval_every': 500, 'checkpoint_every': 500},
 }

@@ -13,13 +13,11 @@ for all three corpora:
   python -m experiments.language_modeling.train               # quick, minutes
   python -m experiments.language_modeling.train --preset=wikitext103
 
-Departures: docs/language-modeling.md lists what the paper leaves open and what
-is chosen here.
+Departures: docs/language-modeling.md lists what the paper leaves open.
 """
 
 import dataclasses
 import functools
-import json
 
 import haiku as hk
 import jax
@@ -33,12 +31,10 @@ from experiments.language_modeling import results
 from experiments.language_modeling import sweep
 from experiments.language_modeling.corpus import check_same_corpus
 from experiments.language_modeling.corpus import Corpus
-from experiments.language_modeling.corpus import identity
 from experiments.language_modeling.corpus import open_corpus
 from rmc_jax import training
 from rmc_jax.checks import one_of
 from rmc_jax.checks import positive_int
-from rmc_jax.cores.build import ATTENDING
 from rmc_jax.cores.build import build_core
 from rmc_jax.cores.config import CoreConfig
 from rmc_jax.cores.relational_memory import RelationalMemoryConfig
@@ -46,7 +42,6 @@ from rmc_jax.datasets.load import STYLES
 from rmc_jax.errors import ConfigurationError
 from rmc_jax.models import LanguageModel
 from rmc_jax.tasks.language.windows import Windows
-from rmc_jax.training import distributed
 from rmc_jax.training import parallel
 
 
@@ -55,8 +50,7 @@ class Config:
   """One run. The defaults of all but corpus and core are the paper's."""
 
   corpus: str = 'wikitext2'  # one of datasets.load.NAMES
-  # The folder that prepare wrote to.
-  data_dir: str = training.may_change_on_resume(default='data')
+  data_dir: str = training.may_change_on_resume(default='data')  # of prepare
   vocabulary_size: int | None = None  # words at most; None: all
   lower_case: bool = False
   core: CoreConfig = dataclasses.field(default_factory=RelationalMemoryConfig)
@@ -147,9 +141,9 @@ def make_experiment(config: Config, corpus: Corpus) -> training.Experiment:
   vocabulary = corpus.vocabulary
   make = functools.partial(make_model, config, vocabulary.size)
   cross_entropy = network.make_loss(make)
+  evaluated = network.make_evaluated(make)
   init = make_init(config, vocabulary.size)
-  # Raises errors of the model before anything is computed.
-  jax.eval_shape(init)
+  jax.eval_shape(init)  # Raises errors of the model before the training.
 
   def loss_fn(params, network_state, carry, key, batch):
     (loss, weight), carry = cross_entropy.apply(
@@ -160,7 +154,7 @@ def make_experiment(config: Config, corpus: Corpus) -> training.Experiment:
 
   def evaluate(state):
     log_probs = perplexity.token_log_probs(
-      network.make_evaluated(make),
+      evaluated,
       state.params,
       corpus.ids['valid'][: config.eval_tokens],
       config.window,
@@ -194,28 +188,13 @@ def train(config: Config, runner: training.Runner) -> None:
     experiment = make_experiment(config, corpus)
   except (PermissionError, ValueError) as error:
     raise ConfigurationError(str(error)) from error
-  distributed.check_same('text', json.dumps(identity(corpus)))
   check_same_corpus(runner.workdir, corpus)
   state = runner.train(experiment, config.run)
-  results.write(
-    functools.partial(make_model, config, corpus.vocabulary.size),
-    state.params,
-    corpus,
-    runner,
-    window=config.window,
-    num_rows=config.eval_rows,
-    lengths=config.eval_lengths,
-    has_attention=config.core.name in ATTENDING,
-  )
+  make = functools.partial(make_model, config, corpus.vocabulary.size)
+  results.write(config, make, state.params, corpus, runner)
   if runner.is_primary:
     print(analysis.report(runner.workdir))
 
 
 if __name__ == '__main__':
-  command_line.main(
-    train,
-    Config,
-    sweep.PRESETS,
-    experiment='language_modeling',
-    preset='quick',
-  )
+  command_line.main(train, Config, sweep.PRESETS, 'language_modeling')

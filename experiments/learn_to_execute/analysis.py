@@ -13,14 +13,13 @@ import sys
 from typing import NamedTuple
 
 from rmc_jax.analysis import runs as runs_lib
-from rmc_jax.analysis.curves import draw_panels
+from rmc_jax.analysis.curves import draw_curves
 from rmc_jax.analysis.runs import Run
 from rmc_jax.analysis.table import text_table
 
 SOLVED = 0.99  # Accuracy per character that counts as learned.
 CURVES = 'figures/learning_curves.png'
 SAMPLES = 'samples.txt'
-EXPERIMENTS = ('learn_to_execute', 'memorization')
 MEMORIZATION = ('copy', 'reverse', 'double')
 
 # Name of a core -> its name in the paper.
@@ -44,18 +43,11 @@ TABLE_1 = {
 
 
 class Score(NamedTuple):
-  """Accuracies at the largest length and nesting.
+  """Accuracies at the largest length and nesting, best and last evaluation."""
 
-  Attributes:
-    best: the best accuracy per character, which the paper reports.
-    last: the accuracy per character of the last evaluation.
-    best_sequence: the best share of answers without a wrong character.
-    last_sequence: that share in the last evaluation.
-  """
-
-  best: float
+  best: float  # per character, which the paper reports
   last: float
-  best_sequence: float
+  best_sequence: float  # share of answers without a wrong character
   last_sequence: float
 
 
@@ -67,34 +59,27 @@ def score(run: Run) -> Score:
 
 
 def report(*workdirs: pathlib.Path) -> str:
-  """Draws the figure and describes the results.
-
-  Args:
-    *workdirs: runs of `experiments.learn_to_execute.train`, in the order in
-      which they are listed.
-
-  Returns:
-    A line per run, a table if there are several, the paths.
+  """Draws the figure; returns scores, a table of several runs, and paths.
 
   Raises:
     ValueError: a folder is not a run, or has no evaluation yet.
   """
-  runs = [runs_lib.read_run(each, *EXPERIMENTS) for each in workdirs]
+  runs = [
+    runs_lib.read_run(each, 'learn_to_execute', 'memorization')
+    for each in workdirs
+  ]
   lines = [_describe(run) for run in runs]
   if len(runs) > 1:
     lines += ['', table(runs), '']
   path = runs_lib.common_folder(runs) / CURVES
-  panels = [
-    (
-      problem,
-      [
-        (f'{family}, {run.name}', run.records)
-        for family, run in by_family.items()
-      ],
-    )
+  panels = {
+    problem: [
+      (f'{family}, {run.name}', run.records)
+      for family, run in by_family.items()
+    ]
     for problem, by_family in best_runs(runs).items()
-  ]
-  draw_panels(path, panels, metric='accuracy')
+  }
+  draw_curves(path, panels, metric='accuracy')
   lines.append(f'curves: {path}')
   if len(runs) == 1:
     lines.append(f'samples: {runs[0].workdir / SAMPLES}')
@@ -136,11 +121,6 @@ def table(runs: Sequence[Run]) -> str:
         cells[-1] += f' (paper {published})'
     rows.append(cells)
   return text_table(rows)
-
-
-def save_samples(workdir: pathlib.Path, text: str) -> None:
-  """Saves samples with the trained model's answers."""
-  (workdir / SAMPLES).write_text(text + '\n')
 
 
 def _family(run: Run) -> str:

@@ -10,11 +10,7 @@ PAPER = {
   'eval_feed': 'zeros',
   'hidden_sizes': (256, 256, 256, 256),
   'batch_size': 128,
-  'optimizer': {
-    'name': 'adam',
-    'learning_rate': 1e-3,
-    'clip_global_norm': 1.0,
-  },
+  'optimizer': {'name': 'adam', 'learning_rate': 1e-3, 'clip_global_norm': 1.0},
   'eval_examples': 12_800,
   'run': {'num_steps': 200_000, 'updates_per_call': 20},
 }
@@ -59,9 +55,11 @@ BANKS = {
 }
 
 
-def dncs(controller: str) -> dict[str, dict]:
-  """'lstm' for programs, 'feed_forward' for memorization."""
-  return {
+def _presets(
+  tasks: dict[str, str], controller: str, suffix: str = '', **fields
+) -> dict[str, dict]:
+  """Every size of every core on these tasks."""
+  dncs = {
     f'dnc_{size}': {
       'name': 'dnc',
       'memory_size': 80,
@@ -74,13 +72,7 @@ def dncs(controller: str) -> dict[str, dict]:
     }
     for size in (128, 256, 512)
   }
-
-
-def _presets(
-  tasks: dict[str, str], controller: str, suffix: str = '', **fields
-) -> dict[str, dict]:
-  """Every size of every core on these tasks."""
-  cores = RMCS | LSTMS | BANKS | dncs(controller)
+  cores = RMCS | LSTMS | BANKS | dncs
   return {
     f'{column}{suffix}_{core}': PAPER
     | {'task': task, 'core': cores[core], **fields}

@@ -1,24 +1,17 @@
 """Trains program evaluation: Santoro et al. 2018, section 5.2, table 1.
 
 The model reads a small program character by character and writes its result.
-Accuracy per character in the paper, at length 5 and nesting 2:
+The paper's accuracy per character at length 5, nesting 2 (more: `analysis`):
 
-            addition  control  program
-  LSTM          99.8     97.4     66.1
-  EntNet        98.4     98.0     73.4
-  DNC           99.4     83.8     69.5
-  RMC           99.9     99.6     79.0
+         addition  control  program
+  LSTM       99.8     97.4     66.1
+  RMC        99.9     99.6     79.0
 
   python -m experiments.learn_to_execute.train                # quick, minutes
-  python -m experiments.learn_to_execute.train \
-      --preset=program_rmc_4_slots_4_heads_1024               # an accelerator
+  python -m experiments.learn_to_execute.train --preset=program_lstm_1024
 
-docs/tasks.md explains the tasks with examples. Departures of the presets from
-the paper: its "control" sample has + and if, so it is taken as
-'algebra_control' (+, -, if); the authors' generator also has 'control' (if,
-for), see --config.task. Decoder inputs are zeros, as in the authors' code; the
-paper's are predictions: --config.train_feed and --config.eval_feed. Gradients
-are clipped; the paper does not say.
+Departures: "control" is 'algebra_control', decoder inputs are zeros as in the
+authors' code (docs/tasks.md says why), and gradients are clipped.
 """
 
 import dataclasses
@@ -30,18 +23,15 @@ import jax.numpy as jnp
 from experiments import command_line
 from experiments.learn_to_execute import analysis
 from experiments.learn_to_execute import sweep
+from rmc_jax import checks
 from rmc_jax import losses
 from rmc_jax import metrics
 from rmc_jax import training
-from rmc_jax.checks import one_of
-from rmc_jax.checks import positive_int
 from rmc_jax.cores.build import build_core
 from rmc_jax.cores.config import CoreConfig
 from rmc_jax.cores.relational_memory import RelationalMemoryConfig
-from rmc_jax.models import EncoderDecoder
-from rmc_jax.models.encoder_decoder import FEEDS
+from rmc_jax.models import encoder_decoder
 from rmc_jax.tasks import learn_to_execute
-from rmc_jax.tasks.learn_to_execute.curriculum import Curriculum
 from rmc_jax.tasks.learn_to_execute.describe import describe
 
 
@@ -75,15 +65,12 @@ class Config:
 
   def validate(self) -> None:
     make_task(self)
-    try:
-      make_curriculum(self)
-    except ValueError as error:
-      raise ValueError(f'curriculum: {error}') from error
-    one_of('train_feed', self.train_feed, FEEDS)
-    one_of('eval_feed', self.eval_feed, FEEDS)
-    positive_int('eval_examples', self.eval_examples)
+    make_curriculum(self)
+    checks.one_of('train_feed', self.train_feed, encoder_decoder.FEEDS)
+    checks.one_of('eval_feed', self.eval_feed, encoder_decoder.FEEDS)
+    checks.positive_int('eval_examples', self.eval_examples)
     for i, size in enumerate(self.hidden_sizes):
-      positive_int(f'hidden_sizes[{i}]', size)
+      checks.positive_int(f'hidden_sizes[{i}]', size)
 
 
 def make_task(config: Config) -> learn_to_execute.Task:
@@ -98,9 +85,9 @@ def make_task(config: Config) -> learn_to_execute.Task:
   )
 
 
-def make_curriculum(config: Config) -> Curriculum:
+def make_curriculum(config: Config) -> learn_to_execute.Curriculum:
   """The curriculum; raises ValueError for invalid fields."""
-  return Curriculum(
+  return learn_to_execute.Curriculum(
     config.curriculum,
     max_length=config.max_length,
     max_nesting=config.max_nesting,
@@ -112,23 +99,19 @@ def make_curriculum(config: Config) -> Curriculum:
 def make_network(config: Config) -> hk.Transformed:
   """Core and read-out MLP: (batch, feed) -> logits [B, T_out, C]."""
 
-  @hk.without_apply_rng
-  @hk.transform
   def network(batch, feed):
     vocabulary = make_task(config).vocabulary
-    core = build_core(config.core)
-    own_core = build_core(config.core) if config.own_decoder_core else None
-    model = EncoderDecoder(
-      core,
+    model = encoder_decoder.EncoderDecoder(
+      build_core(config.core),
       vocabulary.size,
       vocabulary.start,
       config.hidden_sizes,
-      decoder_core=own_core,
-      remat=config.remat,
+      build_core(config.core) if config.own_decoder_core else None,
+      config.remat,
     )
     return model(batch.inputs, batch.input_length, batch.targets, feed)
 
-  return network
+  return hk.without_apply_rng(hk.transform(network))
 
 
 def make_experiment(config: Config) -> training.Experiment:
@@ -142,9 +125,8 @@ def make_experiment(config: Config) -> training.Experiment:
     example = learn_to_execute.sample(init_key, task)
     batch = jax.tree.map(lambda x: x[None], example)
     params = network.init(init_key, batch, config.train_feed)
-    return training.create_state(
-      params, curriculum.initial_state(), optimizer, train_key
-    )
+    difficulty = curriculum.initial_state()
+    return training.create_state(params, difficulty, optimizer, train_key)
 
   def sample(key, state):
     difficulty_key, sample_key = jax.random.split(key)
@@ -171,12 +153,11 @@ def make_experiment(config: Config) -> training.Experiment:
     del state  # Evaluation is at the largest length and nesting.
     logits = network.apply(params, batch, config.eval_feed)
     answers = logits, batch.targets, batch.target_mask
-    correct, count = jax.vmap(metrics.accuracy)(*answers)  # [B]
-    all_correct = (correct == count).astype(jnp.float32)
+    hits, count = jax.vmap(metrics.accuracy)(*answers)  # [B]
     return {
       'loss': jax.vmap(losses.softmax_cross_entropy)(*answers),
-      'accuracy': (correct, count),
-      'sequence_accuracy': (all_correct, jnp.ones_like(count)),
+      'accuracy': (hits, count),
+      'sequence_accuracy': (jnp.float32(hits == count), jnp.ones_like(count)),
     }
 
   return training.Experiment(
@@ -199,30 +180,21 @@ def make_experiment(config: Config) -> training.Experiment:
   )
 
 
-def describe_samples(config: Config, params) -> str:
-  """Formats new samples of the largest size with the model's answers."""
+def train(config: Config, runner: training.Runner) -> None:
+  """Trains, evaluates and prints; resumes a run in the workdir."""
+  state = runner.train(make_experiment(config), config.run)
+  if not runner.is_primary:
+    return
+  # New samples of the largest length and nesting, with the model's answers.
   task = make_task(config)
   keys = jax.random.split(config.run.make_keys()[-1], config.batch_size)
   batch = jax.vmap(lambda key: learn_to_execute.sample(key, task))(keys)
   apply = jax.jit(make_network(config).apply, static_argnums=2)
-  predictions = apply(params, batch, config.eval_feed).argmax(-1)
-  return describe(task, batch, predictions, limit=8)
-
-
-def train(config: Config, runner: training.Runner) -> None:
-  """Trains, evaluates and prints; resumes a run in the workdir."""
-  state = runner.train(make_experiment(config), config.run)
-  if runner.is_primary:
-    samples = describe_samples(config, state.params)
-    analysis.save_samples(runner.workdir, samples)
-    print(analysis.report(runner.workdir))
+  answers = apply(state.params, batch, config.eval_feed).argmax(-1)
+  samples = describe(task, batch, answers, limit=8)
+  (runner.workdir / analysis.SAMPLES).write_text(samples + '\n')
+  print(analysis.report(runner.workdir))
 
 
 if __name__ == '__main__':
-  command_line.main(
-    train,
-    Config,
-    sweep.PRESETS,
-    experiment='learn_to_execute',
-    preset='quick',
-  )
+  command_line.main(train, Config, sweep.PRESETS, 'learn_to_execute')

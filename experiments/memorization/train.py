@@ -1,13 +1,12 @@
 """Trains copy, reverse and double: Santoro et al. 2018, section 5.2, table 1.
 
 The model reads an integer digit by digit and writes it again, backwards, or
-twice. Accuracy per character in the paper, at a length that it does not state:
+twice. The paper's accuracy per character, at a length that it does not state;
+`learn_to_execute.analysis.TABLE_1` has the other cores:
 
-           copy  reverse  double
-  LSTM     99.8     99.7    99.7
-  EntNet   91.8    100.0    62.3
-  DNC     100.0    100.0   100.0
-  RMC     100.0    100.0    99.8
+         copy  reverse  double
+  LSTM   99.8     99.7    99.7
+  RMC   100.0    100.0    99.8
 
   python -m experiments.memorization.train                # quick, minutes
   python -m experiments.memorization.train --preset=double_lstm_2048
@@ -40,9 +39,5 @@ class Config(learn_to_execute.Config):
 
 if __name__ == '__main__':
   command_line.main(
-    learn_to_execute.train,
-    Config,
-    sweep.PRESETS,
-    experiment='memorization',
-    preset='quick',
+    learn_to_execute.train, Config, sweep.PRESETS, 'memorization'
   )

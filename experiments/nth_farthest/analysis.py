@@ -8,7 +8,6 @@ draws several runs into one figure, in the first one's folder.
 
 import pathlib
 import sys
-from typing import Any
 
 import numpy as np
 
@@ -38,32 +37,26 @@ def plateau(num_objects: int) -> float:
 
 
 def report(workdir: pathlib.Path, *others: pathlib.Path) -> str:
-  """Draws the figures and describes the results.
-
-  Args:
-    workdir: a run of `experiments.nth_farthest.train`; gets the figures.
-    *others: runs to draw beside it.
-
-  Returns:
-    Accuracies, then the paths of curve, attention picture and checkpoints.
+  """Draws the figures in `workdir`; returns accuracies and paths.
 
   Raises:
     ValueError: a folder is not a run, or has no evaluation yet.
   """
-  runs = [
-    runs_lib.read_run(each, 'nth_farthest') for each in (workdir, *others)
-  ]
+  folders = (workdir, *others)
+  runs = [runs_lib.read_run(each, 'nth_farthest') for each in folders]
   lines = [_describe(run) for run in runs]
   config = runs[0].config
+  title = (
+    f'Nth {config["order"]}, {config["num_objects"]} vectors of '
+    f'{config["num_features"]} features'
+  )
+  labelled = [
+    (f'{run.name} ({run.config["core"]["name"]})', run.records) for run in runs
+  ]
   draw_curves(
     workdir / CURVE,
-    [
-      (f'{run.name} ({run.config["core"]["name"]})', run.records)
-      for run in runs
-    ],
+    {title: labelled},
     metric='accuracy',
-    title=f'Nth {config["order"]}, {config["num_objects"]} vectors of '
-    f'{config["num_features"]} features',
     levels={
       'chance': 1 / config['num_objects'],
       'm itself, else a guess': plateau(config['num_objects']),
@@ -71,26 +64,14 @@ def report(workdir: pathlib.Path, *others: pathlib.Path) -> str:
   )
   lines.append(f'curve: {workdir / CURVE}')
   if (workdir / ATTENTION_DATA).exists():
-    draw_saved_attention(workdir)
+    _draw_attention(workdir)
     lines.append(f'attention: {workdir / ATTENTION}')
   lines.append(f'checkpoints: {workdir / runs_lib.CHECKPOINTS}')
   return '\n'.join(lines)
 
 
-def save_attention(workdir: pathlib.Path, **arrays) -> None:
-  """Saves the arrays that `draw_saved_attention` draws."""
-  path = workdir / ATTENTION_DATA
-  path.parent.mkdir(parents=True, exist_ok=True)
-  on_host: dict[str, Any] = {k: np.asarray(v) for k, v in arrays.items()}
-  np.savez(path, **on_host)
-
-
-def draw_saved_attention(workdir: pathlib.Path) -> None:
-  """Draws figure 3 of the paper from `save_attention`.
-
-  The file holds, for S sequences: attention [S, T, L, H, N, N + 1], labels
-  [S, T], n, m, answer and prediction [S], and the order of the ranks.
-  """
+def _draw_attention(workdir: pathlib.Path) -> None:
+  """Draws figure 3 of the paper from the arrays of `train.trace_attention`."""
   data = np.load(workdir / ATTENTION_DATA)
   draw_attention(
     workdir / ATTENTION,

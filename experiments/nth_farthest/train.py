@@ -16,10 +16,12 @@ nor initial values; both are taken from the authors' script and module.
 
 import dataclasses
 import functools
+from typing import Any
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from experiments import command_line
 from experiments.nth_farthest import analysis
@@ -62,16 +64,6 @@ class Config:
     one_of('order', self.order, nth_farthest.ORDERS)
 
 
-def make_sample(config: Config):
-  """key -> one example, made on the device."""
-  return functools.partial(
-    nth_farthest.sample,
-    num_objects=config.num_objects,
-    num_features=config.num_features,
-    order=config.order,
-  )
-
-
 def make_model(config: Config) -> SequenceClassifier:
   """Core, read-out MLP and logits, inside an `hk.transform`."""
   return SequenceClassifier(
@@ -88,7 +80,12 @@ def make_experiment(config: Config) -> training.Experiment:
     hk.transform(lambda inputs: make_model(config)(inputs))
   )
   optimizer = training.make_optimizer(config.optimizer)
-  sample = make_sample(config)
+  sample = functools.partial(
+    nth_farthest.sample,
+    num_objects=config.num_objects,
+    num_features=config.num_features,
+    order=config.order,
+  )
   init_key, train_key, eval_key, _ = config.run.make_keys()
 
   def init():
@@ -129,8 +126,8 @@ def make_experiment(config: Config) -> training.Experiment:
   )
 
 
-def trace_attention(config: Config, params) -> dict:
-  """Attention on three sequences, for `analysis.save_attention`.
+def trace_attention(config: Config, params) -> dict[str, Any]:
+  """Attention on three sequences, the content of `analysis.ATTENTION_DATA`.
 
   As in the paper's figure 3, the reference vector comes last, first, and in the
   middle.
@@ -147,14 +144,13 @@ def trace_attention(config: Config, params) -> dict:
     questions.append(question._replace(m=question.labels[step]))
   inputs = jnp.stack([nth_farthest.encode(q) for q in questions])
   logits, steps = jax.jit(trace.apply)(params, inputs)
+  answers = [nth_farthest.answer(q, config.order) for q in questions]
   return {
     'attention': steps.attention.swapaxes(0, 1),  # [3, T, L, H, N, N + 1]
-    'labels': jnp.stack([q.labels for q in questions]),
-    'n': jnp.stack([q.n for q in questions]),
-    'm': jnp.stack([q.m for q in questions]),
-    'answer': jnp.stack(
-      [nth_farthest.answer(q, config.order) for q in questions]
-    ),
+    'labels': np.stack([q.labels for q in questions]),  # [3, T]
+    'n': np.stack([q.n for q in questions]),
+    'm': np.stack([q.m for q in questions]),
+    'answer': np.stack(answers),
     'prediction': logits.argmax(-1),
     'order': config.order,
   }
@@ -165,16 +161,11 @@ def train(config: Config, runner: training.Runner) -> None:
   state = runner.train(make_experiment(config), config.run)
   if runner.is_primary:
     if config.core.name in ATTENDING:
-      traced = trace_attention(config, state.params)
-      analysis.save_attention(runner.workdir, **traced)
+      path = runner.workdir / analysis.ATTENTION_DATA
+      path.parent.mkdir(parents=True, exist_ok=True)
+      np.savez(path, **trace_attention(config, state.params))
     print(analysis.report(runner.workdir))
 
 
 if __name__ == '__main__':
-  command_line.main(
-    train,
-    Config,
-    sweep.PRESETS,
-    experiment='nth_farthest',
-    preset='quick',
-  )
+  command_line.main(train, Config, sweep.PRESETS, 'nth_farthest')

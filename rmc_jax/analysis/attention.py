@@ -71,7 +71,7 @@ def draw_attention_trace(
 
   Args:
     path: the PNG to write; its folder is created.
-    words: [T] the text.
+    words: [T].
     attention: [T, H, N, N + 1], of one block.
     gates: name -> [T, N, G]; none for a core without gates.
   """
@@ -80,9 +80,8 @@ def draw_attention_trace(
   on_word = attention[..., -1].mean(axis=-1).T  # [H, T]
   image = above.imshow(on_word, vmin=0.0, cmap='Blues', aspect='auto')
   figure.colorbar(image, ax=above, label='weight on the word')
-  above.set_yticks(
-    range(len(on_word)), [f'head {i + 1}' for i in range(len(on_word))]
-  )
+  heads = [f'head {i + 1}' for i in range(len(on_word))]
+  above.set_yticks(range(len(heads)), heads)
   for name, values in gates.items():
     means = values.reshape(len(words), -1).mean(axis=-1)
     below.plot(means, marker='o', markersize=3, label=f'{name} gate')

@@ -1,4 +1,4 @@
-"""Draws learning curves of several runs."""
+"""Draws lines of several runs: learning curves, values by number."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 # A colour-blind-safe colour for each run (Okabe and Ito 2008).
 COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9')
-
+_MOST_COLUMNS = 3
 
 # A label, and the lines of metrics.jsonl.
 LabelledRun: TypeAlias = tuple[str, Sequence[Mapping[str, Any]]]
@@ -18,48 +18,26 @@ LabelledRun: TypeAlias = tuple[str, Sequence[Mapping[str, Any]]]
 
 def draw_curves(
   path: pathlib.Path,
-  runs: Sequence[LabelledRun],
+  panels: Mapping[str, Sequence[LabelledRun]],
   *,
   metric: str,
-  title: str,
   levels: Mapping[str, float] | None = None,
 ) -> None:
-  """Draws one metric against the number of updates.
+  """Draws one metric against the number of updates, a panel per title.
 
   The faint line is training, the line with dots evaluation.
 
   Args:
     path: the PNG to write; its folder is created.
-    runs: the runs to draw.
+    panels: title -> runs.
     metric: name of the metric in 'train' and 'eval'.
-    title: title of the figure.
-    levels: label -> height of a dotted line, such as chance.
+    levels: label -> height of a dotted line in each panel, such as chance.
   """
-  draw_panels(path, [(title, runs)], metric=metric, levels=levels)
-
-
-def draw_panels(
-  path: pathlib.Path,
-  panels: Sequence[tuple[str, Sequence[LabelledRun]]],
-  *,
-  metric: str,
-  columns: int = 3,
-  levels: Mapping[str, float] | None = None,
-) -> None:
-  """Like `draw_curves`, with several panels.
-
-  Args:
-    path: as for `draw_curves`.
-    panels: title and runs of each panel.
-    metric: as for `draw_curves`.
-    columns: maximum number of panels in a row.
-    levels: as for `draw_curves`, in each panel.
-  """
-  columns = min(columns, len(panels))
+  columns = min(_MOST_COLUMNS, len(panels))
   rows = -(-len(panels) // columns)
   figure = Figure(figsize=(7.0 * columns, 4.2 * rows), layout='constrained')
-  for i, (title, runs) in enumerate(panels):
-    axes = figure.add_subplot(rows, columns, i + 1)
+  for i, (title, runs) in enumerate(panels.items(), 1):
+    axes = figure.add_subplot(rows, columns, i)
     _draw_panel(axes, title, runs, metric, levels or {})
   path.parent.mkdir(parents=True, exist_ok=True)
   figure.savefig(path, dpi=120)
@@ -77,16 +55,14 @@ def draw_lines(
   Args:
     path: the PNG to write; its folder is created.
     lines: label and number -> value of each line.
-    x_label: label of the numbers.
-    y_label: label of the values.
+    x_label: of the numbers.
+    y_label: of the values.
   """
   figure = Figure(figsize=(7.0, 4.2), layout='constrained')
   axes = figure.add_subplot()
   for i, (label, values) in enumerate(lines):
-    numbers = sorted(values)
     axes.plot(
-      numbers,
-      [values[number] for number in numbers],
+      *zip(*sorted(values.items()), strict=True),
       color=COLOURS[i % len(COLOURS)],
       marker='o',
       markersize=3,
@@ -128,10 +104,7 @@ def _draw_panel(axes, title, runs, metric, levels) -> None:
 
 def _series(records, group: str, metric: str) -> tuple[list, list]:
   """Returns steps and values of the lines that have the metric."""
-  points = [
-    (line['step'], line[group][metric])
-    for line in records
-    if metric in line.get(group, {})
-  ]
-  steps = [step for step, _ in points]
-  return steps, [float('nan') if v is None else v for _, v in points]
+  lines = [line for line in records if metric in line.get(group, {})]
+  values = [line[group][metric] for line in lines]
+  steps = [line['step'] for line in lines]
+  return steps, [float('nan') if v is None else v for v in values]

@@ -19,19 +19,12 @@ CHECKPOINTS = 'checkpoints'
 
 
 class Run(NamedTuple):
-  """A run.
-
-  Attributes:
-    workdir: the folder of the run.
-    experiment: the name of the experiment.
-    config: the configuration, nested.
-    records: the lines of metrics.jsonl.
-  """
+  """A run, read from its folder."""
 
   workdir: pathlib.Path
   experiment: str
-  config: Mapping[str, Any]
-  records: Sequence[Mapping[str, Any]]
+  config: Mapping[str, Any]  # nested
+  records: Sequence[Mapping[str, Any]]  # the lines of metrics.jsonl
 
   @property
   def name(self) -> str:
@@ -48,10 +41,6 @@ def read_run(workdir: pathlib.Path, *experiments: str) -> Run:
 
 def read_config(workdir: pathlib.Path, *experiments: str) -> dict[str, Any]:
   """Reads config.json: the experiment, the preset and the configuration.
-
-  Args:
-    workdir: the folder of a run.
-    *experiments: names of the accepted experiments; none accepts all.
 
   Raises:
     ConfigurationError: the folder has no run of these experiments, or a damaged

@@ -66,7 +66,7 @@ class EncoderDecoder(hk.Module):
     """Constructs the model.
 
     Args:
-      core: any recurrent core, the encoder.
+      core: the encoder.
       num_tokens: the number of tokens and of logits.
       start_token: the id that precedes the first output.
       hidden_sizes: layers of the MLP between the decoder and the logits.
@@ -141,7 +141,10 @@ class EncoderDecoder(hk.Module):
       if feed == 'zeros':
         decoder_inputs = jnp.zeros((num_steps, batch_size, self._num_tokens))
       else:
-        decoder_inputs = self._one_hot(self._shift(targets).swapaxes(0, 1))
+        shifted = jnp.pad(
+          targets[:, :-1], ((0, 0), (1, 0)), constant_values=self._start_token
+        )
+        decoder_inputs = self._one_hot(shifted.swapaxes(0, 1))
       outputs, _ = unroll(
         self._decoder, decoder_inputs, state, remat=self._remat
       )
@@ -169,13 +172,6 @@ class EncoderDecoder(hk.Module):
       step, jnp.arange(num_steps), (state, start), remat=self._remat
     )
     return logits
-
-  @hk.transparent
-  def _shift(self, targets: Array) -> Array:
-    """Returns the start token and all targets but the last, [B, T_out]."""
-    return jnp.pad(
-      targets[:, :-1], ((0, 0), (1, 0)), constant_values=self._start_token
-    )
 
   @hk.transparent
   def _read_out(self, outputs: Array) -> Array:

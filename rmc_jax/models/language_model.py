@@ -73,8 +73,8 @@ class LanguageModel(hk.Module):
       core: any recurrent core.
       vocab_size: V. Ids are sorted by the frequency of the words.
       embedding_size: D.
-      embedding_dropout: dropout rate of the embeddings.
-      output_dropout: dropout rate of the softmax's input.
+      embedding_dropout: rate.
+      output_dropout: rate at the softmax's input.
       head: 'tied', or 'adaptive' (Grave et al. 2017).
       cutoffs: the first id of each tail of the adaptive softmax.
       num_sampled: words sampled to estimate the training loss of the tied head;
@@ -152,12 +152,7 @@ class LanguageModel(hk.Module):
     return hidden.swapaxes(0, 1), state
 
   def trace(self, inputs: Array, state: ArrayTree) -> StepTrace:
-    """Returns the trace of each step, [T, B, ...], of an `AttendingCore`.
-
-    Args:
-      inputs: [B, T] ids.
-      state: the core's state for B examples.
-    """
+    """Returns the trace of an `AttendingCore`, [T, B, ...], like a call."""
     embedded = self._embeddings()[inputs.swapaxes(0, 1)]
     (_, trace), _ = unroll(self._core, embedded, state, return_trace=True)
     return trace
@@ -214,9 +209,8 @@ class LanguageModel(hk.Module):
     head = jax.nn.log_softmax(hidden @ weights.head.T)  # [..., V_0 + K]
     num_tails = len(weights.tails)
     parts = [head[..., :-num_tails]]
-    for i, (projection, tail) in enumerate(
-      zip(weights.projections, weights.tails, strict=True)
-    ):
+    tails = zip(weights.projections, weights.tails, strict=True)
+    for i, (projection, tail) in enumerate(tails):
       own = jax.nn.log_softmax(hidden @ projection @ tail.T)  # [..., V_i]
       cluster = head[..., i - num_tails, None]
       parts.append(own + jnp.broadcast_to(cluster, own.shape))

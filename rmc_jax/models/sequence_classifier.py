@@ -30,7 +30,7 @@ class SequenceClassifier(hk.Module):
     Args:
       core: any recurrent core.
       num_classes: C, the number of logits.
-      hidden_sizes: layers of the MLP between the core and the logits.
+      hidden_sizes: layers of the MLP.
       remat: whether the backward pass recomputes the core's steps.
       name: name of the module.
     """
@@ -42,23 +42,18 @@ class SequenceClassifier(hk.Module):
 
   def __call__(self, inputs: Array) -> Array:
     """Computes logits [B, C] of inputs [B, T, features]."""
-    outputs, _ = unroll(
-      self._core,
-      inputs.swapaxes(0, 1),  # [T, B, features]
-      self._core.initial_state(inputs.shape[0]),
-      remat=self._remat or None,
-    )
+    outputs, _ = self._unroll(inputs, remat=self._remat or None)
     return self._read_out(outputs[-1])
 
   def trace(self, inputs: Array) -> tuple[Array, StepTrace]:
     """Computes logits and the trace of each step, [T, B, ...]."""
-    (outputs, trace), _ = unroll(
-      self._core,
-      inputs.swapaxes(0, 1),
-      self._core.initial_state(inputs.shape[0]),
-      return_trace=True,
-    )
+    (outputs, trace), _ = self._unroll(inputs, return_trace=True)
     return self._read_out(outputs[-1]), trace
+
+  @hk.transparent
+  def _unroll(self, inputs: Array, **options):
+    state = self._core.initial_state(inputs.shape[0])
+    return unroll(self._core, inputs.swapaxes(0, 1), state, **options)
 
   @hk.transparent
   def _read_out(self, output: Array) -> Array:

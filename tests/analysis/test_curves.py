@@ -31,13 +31,13 @@ def test_draws_the_records(tmp_path, drawn):
   path = tmp_path / 'figures' / 'curve.png'
   curves.draw_curves(
     path,
-    [('first', RECORDS), ('second', RECORDS[:2])],
+    {'Title': [('first', RECORDS), ('second', RECORDS[:2])]},
     metric='accuracy',
-    title='Title',
     levels={'chance': 0.125},
   )
   assert path.read_bytes().startswith(b'\x89PNG')
   ((axes,),) = drawn
+  assert axes.get_title() == 'Title'
   train, evaluation, _, second, level = axes.get_lines()
   np.testing.assert_array_equal(train.get_xydata()[:2], [[10, 0.25], [20, 0.5]])
   assert np.isnan(train.get_ydata()[2])
@@ -54,12 +54,12 @@ def test_draws_the_records(tmp_path, drawn):
 
 def test_draws_a_panel_per_title(tmp_path, drawn):
   path = tmp_path / 'panels.png'
-  curves.draw_panels(
+  curves.draw_curves(
     path,
-    [
-      ('one', [('a', RECORDS)]),
-      ('two', [('b', RECORDS[:2]), ('c', RECORDS)]),
-    ],
+    {
+      'one': [('a', RECORDS)],
+      'two': [('b', RECORDS[:2]), ('c', RECORDS)],
+    },
     metric='accuracy',
   )
   assert path.read_bytes().startswith(b'\x89PNG')

@@ -232,7 +232,6 @@ def test_other_errors_propagate():
       Config,
       PRESETS,
       experiment='toy',
-      preset='quick',
       argv=['train.py'],
     )
 
@@ -264,8 +263,7 @@ def train(config, runner):
   print(len(jax.devices()))
 
 if __name__ == '__main__':
-  command_line.main(train, Config, {'quick': {}}, experiment='page',
-                    preset='quick')
+  command_line.main(train, Config, {'quick': {}}, experiment='page')
 '''
 
 
@@ -305,7 +303,7 @@ def train(config, runner):
 
 workdir, failing, address, count, index = sys.argv[1:]
 command_line.main(
-    train, Config, {'quick': {}}, experiment='page', preset='quick',
+    train, Config, {'quick': {}}, experiment='page',
     argv=['page', f'--workdir={workdir}', f'--coordinator_address={address}',
           f'--num_processes={count}', f'--process_id={index}'])
 """

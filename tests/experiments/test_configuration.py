@@ -35,7 +35,6 @@ def start(*arguments, presets=PRESETS):
       Config,
       presets,
       experiment='toy',
-      preset='quick',
       argv=['train.py', *arguments],
     )
   return end.value.code or 0, trained

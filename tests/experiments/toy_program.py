@@ -51,7 +51,6 @@ def start(*arguments, train=None, presets=None, config_class=Config):
       config_class,
       presets or PRESETS,
       experiment='toy',
-      preset='quick',
       argv=['train.py', *arguments],
     )
   return end.value.code or 0, calls

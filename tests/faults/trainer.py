@@ -62,7 +62,6 @@ def main(workdir, fault, *rest):
     Config,
     {'quick': {}},
     experiment='toy',
-    preset='quick',
     argv=['trainer', f'--workdir={workdir}', *flags],
   )
 

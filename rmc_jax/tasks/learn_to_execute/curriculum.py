@@ -67,11 +67,11 @@ class Curriculum:
     one_of('curriculum', self.name, NAMES)
     positive_int('max_length', self.max_length)
     positive_int('max_nesting', self.max_nesting)
-    positive_int('window', self.window, 2)  # for a difference of losses
+    positive_int('curriculum: window', self.window, 2)  # for a difference of losses
     threshold = self.threshold
     if not isinstance(threshold, numbers.Real) or not math.isfinite(threshold):
       raise ValueError(
-        f'threshold must be a finite number. Got: {threshold!r}.'
+        f'curriculum: threshold must be a finite number. Got: {threshold!r}.'
       )
 
   def initial_state(self) -> CurriculumState:

@@ -136,7 +136,7 @@ def test_run_is_not_resumed_with_another_text(tmp_path, monkeypatch):
   (workdir / 'text.json').write_text(text)
   compared = []
   monkeypatch.setattr(
-    train.distributed, 'check_same', lambda *same: compared.append(same)
+    corpus_lib.distributed, 'check_same', lambda *same: compared.append(same)
   )
   run_experiment(further, workdir)
   assert read_metrics(workdir)[-1]['step'] == 40
@@ -293,7 +293,7 @@ if count:
             f'--process_id={index}']
 command_line.main(
     train.train, train.Config, sweep.PRESETS, experiment='language_modeling',
-    preset='quick', argv=['page', *flags])
+    argv=['page', *flags])
 """
 
 
