@@ -50,7 +50,9 @@ def make_evaluate(
     for batch in in_order(sets, questions, restarts, members):
       _, part = mapped((), state.carry, parallel.split_batch(batch))
       parts.append(parallel.gather_rows(part))
-    loss, correct = (np.concatenate(each, axis=1) for each in zip(*parts))
+    loss, correct = (
+      np.concatenate(each, axis=1) for each in zip(*parts, strict=True)
+    )
     return loss, correct
 
   return evaluate

@@ -155,11 +155,9 @@ class MemN2N(hk.Module):
     def embed(table):
       vectors = _weighted_sum(table, words, weighted, scale)  # [B, M, d]
       if self._temporal:
-        rows = (
-          jax.nn.one_hot(time - 1, self._memory_size)
-          @ (table[self._vocabulary_size :])
-        )
-        vectors += rows * time_scale[None, None]
+        # Row 0 is zero.
+        row = jnp.where(time > 0, time - 1 + self._vocabulary_size, 0)
+        vectors += table[row] * time_scale[None, None]
       return vectors
 
     embedded = {id(table): embed(table) for hop in hops for table in hop}
@@ -213,16 +211,21 @@ class MemN2N(hk.Module):
     The position weights are l_kj = w_j + s_k v_j for units k and words j; the
     bags are sums over words with the weights w_j and v_j.
     """
-    j = jnp.arange(1.0, ids.shape[-1] + 1)
-    j = jnp.broadcast_to(j, ids.shape)  # [..., J]
-    w, v = jnp.ones(ids.shape), jnp.zeros(ids.shape)
-    if self._encoding == 'position':
-      v = j - (sizes.sentence + 2) / 2
-    elif self._encoding == 'paper_position':
-      words = jnp.maximum((ids > 0).sum(-1, keepdims=True), 1)  # [..., 1]
-      w, v = 1 - j / words, 1 - 2 * j / words
-    one_hot = jax.nn.one_hot(ids, self._vocabulary_size)  # [..., J, V]
-    return (one_hot * w[..., None]).sum(-2), (one_hot * v[..., None]).sum(-2)
+    num_words = jnp.maximum((ids > 0).sum(-1, keepdims=True), 1)  # [..., 1]
+    symbols = jnp.arange(self._vocabulary_size)
+    symbols = jnp.expand_dims(symbols, range(ids.ndim - 1))  # [1, ..., V]
+    words = weighted = jnp.zeros(())
+    # A loop, because XLA does not fuse a sum over one-hot vectors well.
+    for j in range(1, ids.shape[-1] + 1):
+      is_symbol = (ids[..., j - 1, None] == symbols).astype(jnp.float32)
+      w, v = 1.0, 0.0
+      if self._encoding == 'position':
+        v = j - (sizes.sentence + 2) / 2
+      elif self._encoding == 'paper_position':
+        w, v = 1 - j / num_words, 1 - 2 * j / num_words
+      words += w * is_symbol
+      weighted += v * is_symbol
+    return words, weighted
 
   def _unit_weights(self, sizes: Sizes) -> tuple[Array, Array]:
     """Returns s_k of the position weights and the weights of time, [d]."""
