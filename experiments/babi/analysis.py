@@ -124,7 +124,9 @@ def table(
   """Test error per task in percent: selected (lowest to highest), paper."""
   header, columns = ['test error, %'], []
   for run, each in zip(runs, members, strict=True):
-    paper = TABLE_1.get(run.preset) if run.config['version'] == 'en' else None
+    paper = (
+      TABLE_1.get(str(run.preset)) if run.config['version'] == 'en' else None
+    )
     header += [f'{run.name} (all restarts)', *(['paper'] if paper else [])]
     columns.append((score(each), _ranges(each), paper))
   tasks = sorted({task for selected, _, _ in columns for task in selected})

@@ -24,12 +24,14 @@ class Run(NamedTuple):
   Attributes:
     workdir: the folder of the run.
     experiment: the name of the experiment.
+    preset: the preset that the configuration started from.
     config: the configuration, nested.
     records: the lines of metrics.jsonl.
   """
 
   workdir: pathlib.Path
   experiment: str
+  preset: str | None
   config: Mapping[str, Any]
   records: Sequence[Mapping[str, Any]]
 
@@ -41,9 +43,7 @@ class Run(NamedTuple):
 def read_run(workdir: pathlib.Path, *experiments: str) -> Run:
   """Reads the run in a folder; see `read_config` for arguments and errors."""
   saved = read_config(workdir, *experiments)
-  return Run(
-    workdir, saved['experiment'], saved['config'], read_metrics(workdir)
-  )
+  return Run(workdir, **saved, records=read_metrics(workdir))
 
 
 def read_config(workdir: pathlib.Path, *experiments: str) -> dict[str, Any]:

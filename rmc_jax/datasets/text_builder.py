@@ -46,6 +46,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     URL: the file to download; '' if the licence forbids it.
     PUBLISHED: split -> {one of `COUNTS` -> its value in the published corpus}.
       Tokens are words between white space, and one more for every line.
+    SPLITS: the names of the splits.
     RECORDS_PER_SHARD: for shards of a few hundred megabytes.
   """
 
@@ -55,6 +56,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
   ARCHIVE = MEMBER = URL = ''
   FILES: ClassVar[tuple[str, ...]] = ()
   PUBLISHED: ClassVar[Mapping[str, Mapping[str, int]]] = {}
+  SPLITS: ClassVar[tuple[str, ...]] = SPLITS
   RECORDS_PER_SHARD = 256
 
   def __init_subclass__(cls, **kwargs):
@@ -71,6 +73,10 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     """Split -> {one of `COUNTS` -> its value} of the prepared corpus."""
     return cast(dict[str, dict[str, int]], self.info.metadata)
 
+  def file_name(self, split: str) -> str:
+    """The published name of the file of a split, for messages."""
+    return self.FILES[0].format(split) if self.FILES else split
+
   def _sources(self, path: pathlib.Path) -> Sources:
     """Split -> its files in order, in the user's folder or in a download."""
     archive = path / self.ARCHIVE if path.is_dir() else path
@@ -78,7 +84,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
       return {s: [Source(archive, self.MEMBER.format(s))] for s in SPLITS}
     return {
       split: [find(path, [name.format(split) for name in self.FILES])]
-      for split in SPLITS
+      for split in self.SPLITS
     }
 
   def _download(self, dl_manager: tfds.download.DownloadManager) -> Sources:
@@ -127,7 +133,8 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     for source in itertools.chain(*sources.values()):
       check(source)
     return {
-      split: self._generate_examples(split, sources[split]) for split in SPLITS
+      split: self._generate_examples(split, files)
+      for split, files in sources.items()
     }
 
   def _generate_examples(self, split: str, sources: Sequence[Source]):

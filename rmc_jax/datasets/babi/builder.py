@@ -68,10 +68,10 @@ class Babi(TextBuilder):
     version = self.builder_config.name
     found, missing = {}, []
     for split in self.SPLITS:
-      if source := _find(path, version, split):
+      if source := _find(path, version, split, self.file_name(split)):
         found[split] = [source]
       else:
-        missing.append(_file_name(split))
+        missing.append(self.file_name(split))
     if len(found) < len(self.SPLITS) // 2:
       raise DatasetError(
         f'{path} has no {missing[0]}, and {len(missing) - 1} more files are '
@@ -80,6 +80,10 @@ class Babi(TextBuilder):
     for name in missing:
       log(f'{path} has no {version}/{name}: that task cannot be used.')
     return found
+
+  def file_name(self, split: str) -> str:
+    task, _, kind = split.partition('_')
+    return f'{task}_{_NAMES[int(task[2:]) - 1]}_{kind}.txt'
 
   def _documents(self, source: Source) -> Iterator[tuple[str, Iterator[str]]]:
     """Yields the text of a file, or of one task in it."""
@@ -102,17 +106,13 @@ class Babi(TextBuilder):
     yield split, iter(lines)
 
 
-def _file_name(split: str) -> str:
-  """Returns the published name: qa1_single-supporting-fact_train.txt."""
-  task, _, kind = split.partition('_')
-  return f'{task}_{_NAMES[int(task[2:]) - 1]}_{kind}.txt'
-
-
-def _find(path: pathlib.Path, version: str, split: str) -> Source | None:
+def _find(
+  path: pathlib.Path, version: str, split: str, name: str
+) -> Source | None:
   """Returns the file of a split, if there is one, named after the split."""
   kind = split.partition('_')[2]
   for pattern in (
-    f'{version}/{_file_name(split)}',
+    f'{version}/{name}',
     f'{version}/{split}.jsonl',
     f'{version}/{kind}.jsonl',
   ):
