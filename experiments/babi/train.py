@@ -187,10 +187,9 @@ def epoch_size(config: Config, sets: TrainingSets) -> int:
   return sets.train.answer.shape[1] // config.batch_size
 
 
-def make_experiment(config: Config, sets: TrainingSets) -> training.Experiment:
-  """Binds questions, model, loss, optimiser and evaluation together."""
+def make_loss_and_optimizer(config: Config, sets: TrainingSets):
+  """Makes the loss of one member, and its optimiser."""
   network = make_network(config, Sizes(*map(int, sets.sizes.max(0))))
-  num_members = len(sets.names) * config.restarts
 
   def loss_fn(params, network_state, carry, key, batch):
     del key  # Noise in time comes with the batch.
@@ -199,12 +198,18 @@ def make_experiment(config: Config, sets: TrainingSets) -> training.Experiment:
     accuracy = {'accuracy': metrics.accuracy(logits, batch['answer'])}
     return loss, training.LossAux(weight, accuracy, network_state, carry)
 
+  return loss_fn, make_optimizer(config, epoch_size(config, sets))
+
+
+def make_experiment(config: Config, sets: TrainingSets) -> training.Experiment:
+  """Binds questions, model, loss, optimiser and evaluation together."""
+  network = make_network(config, Sizes(*map(int, sets.sizes.max(0))))
+  num_members = len(sets.names) * config.restarts
   evaluate = results.make_evaluate(network, sets, config.restarts)
   return training.Experiment(
     init=make_init(config, sets),
     update=training.make_ensemble_update(
-      loss_fn,
-      make_optimizer(config, epoch_size(config, sets)),
+      *make_loss_and_optimizer(config, sets),
       num_members=num_members,
       batch_size=config.batch_size,
       reduction='sum',  # The paper does not average over the batch.
