@@ -23,6 +23,7 @@ class Run(NamedTuple):
 
   workdir: pathlib.Path
   experiment: str
+  preset: str | None  # that the configuration started from
   config: Mapping[str, Any]  # nested
   records: Sequence[Mapping[str, Any]]  # the lines of metrics.jsonl
 
@@ -34,9 +35,7 @@ class Run(NamedTuple):
 def read_run(workdir: pathlib.Path, *experiments: str) -> Run:
   """Reads the run in a folder; see `read_config` for arguments and errors."""
   saved = read_config(workdir, *experiments)
-  return Run(
-    workdir, saved['experiment'], saved['config'], read_metrics(workdir)
-  )
+  return Run(workdir, **saved, records=read_metrics(workdir))
 
 
 def read_config(workdir: pathlib.Path, *experiments: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import cast
 from google.protobuf.json_format import ParseError
 import tensorflow_datasets as tfds
 
+from rmc_jax.datasets.babi.builder import Babi
 from rmc_jax.datasets.gigaword.builder import GigaWord
 from rmc_jax.datasets.gutenberg.builder import Gutenberg
 from rmc_jax.datasets.progress import log
@@ -25,7 +26,6 @@ from rmc_jax.datasets.ptb.builder import PennTreebank
 from rmc_jax.datasets.text8.builder import Text8
 from rmc_jax.datasets.text_builder import COUNTS
 from rmc_jax.datasets.text_builder import FILE_FORMAT
-from rmc_jax.datasets.text_builder import SPLITS
 from rmc_jax.datasets.text_builder import TextBuilder
 from rmc_jax.datasets.text_files import DatasetError
 from rmc_jax.datasets.wikitext.builder import WikiText2
@@ -39,11 +39,17 @@ _BUILDERS: dict[str, tuple[type[TextBuilder], str | None]] = {
   'gutenberg': (Gutenberg, 'pg19'),
   'gutenberg/folder': (Gutenberg, 'folder'),
   'gigaword': (GigaWord, None),
+  'babi/en': (Babi, 'en'),
+  'babi/en-10k': (Babi, 'en-10k'),
 }
 NAMES = tuple(_BUILDERS)
 # The style of `tasks.language.tokens.tokenize` for each corpus: the published
 # tokens where the corpus is published as tokens, else our own rule for prose.
-STYLES = {name: builder.STYLE for name, (builder, _) in _BUILDERS.items()}
+STYLES = {
+  name: builder.STYLE
+  for name, (builder, _) in _BUILDERS.items()
+  if builder.STYLE
+}
 
 
 def prepare(
@@ -115,8 +121,16 @@ def documents(
       prepared; during iteration if a record is damaged.
   """
   builder = _find_prepared(name, data_dir)
-  if split not in SPLITS:
-    raise DatasetError(f'{name} has no split {split!r}; it has {SPLITS}.')
+  if split not in builder.SPLITS:
+    raise DatasetError(
+      f'{name} has no split {split!r}; it has {", ".join(builder.SPLITS)}.'
+    )
+  if split not in builder.counts:
+    raise DatasetError(
+      f'{name} was prepared without {split}: the folder had no '
+      f'{builder.file_name(split)}. Delete {builder.data_dir} and prepare '
+      'again with that file.'
+    )
   return _read(builder, split)
 
 
@@ -141,10 +155,12 @@ def summary(name: str, *, data_dir: str | os.PathLike[str]) -> str:
   info = builder.info
   lines = [f'{name} {info.version} in {builder.data_dir}']
   columns = (*COUNTS, 'records')
-  lines.append(f'  {"split":6}' + ''.join(f'{c:>16}' for c in columns))
+  width = max(6, *map(len, info.splits))
+  lines.append(f'  {"split":{width}}' + ''.join(f'{c:>16}' for c in columns))
   for split, records in info.splits.items():
     counts = {**builder.counts[split], 'records': records.num_examples}
-    lines.append(f'  {split:6}' + ''.join(f'{counts[c]:>16,}' for c in columns))
+    numbers = ''.join(f'{counts[c]:>16,}' for c in columns)
+    lines.append(f'  {split:{width}}{numbers}')
   lines += [f'licence: {builder.LICENSE}', f'cite: {builder.CITATION}']
   return '\n'.join(lines)
 
@@ -179,7 +195,7 @@ def _make_builder(name: str, parent: pathlib.Path) -> TextBuilder:
 
 
 def _is_prepared(builder: TextBuilder) -> bool:
-  if builder.info.initialized and set(builder.counts) == set(SPLITS):
+  if builder.info.initialized and builder.counts:
     return True
   if builder.data_path.exists():
     raise DatasetError(

@@ -47,6 +47,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     PUBLISHED: split -> its size in the published corpus, in `UNIT`.
     UNIT: one of `COUNTS`. Tokens are words between white space, and one more
       for every line.
+    SPLITS: the names of the splits.
     RECORDS_PER_SHARD: for shards of a few hundred megabytes.
   """
 
@@ -57,6 +58,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
   FILES: ClassVar[tuple[str, ...]] = ()
   PUBLISHED: ClassVar[Mapping[str, int]] = {}
   UNIT = 'tokens'
+  SPLITS: ClassVar[tuple[str, ...]] = SPLITS
   RECORDS_PER_SHARD = 256
 
   def __init_subclass__(cls, **kwargs):
@@ -73,6 +75,10 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     """Split -> {one of `COUNTS` -> its value} of the prepared corpus."""
     return cast(dict[str, dict[str, int]], self.info.metadata)
 
+  def file_name(self, split: str) -> str:
+    """The published name of the file of a split, for messages."""
+    return self.FILES[0].format(split) if self.FILES else split
+
   def _sources(self, path: pathlib.Path) -> Sources:
     """Split -> its files in order, in the user's folder or in a download."""
     archive = path / self.ARCHIVE if path.is_dir() else path
@@ -80,7 +86,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
       return {s: [Source(archive, self.MEMBER.format(s))] for s in SPLITS}
     return {
       split: [find(path, [name.format(split) for name in self.FILES])]
-      for split in SPLITS
+      for split in self.SPLITS
     }
 
   def _download(self, dl_manager: tfds.download.DownloadManager) -> Sources:
@@ -129,7 +135,8 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     for source in itertools.chain(*sources.values()):
       check(source)
     return {
-      split: self._generate_examples(split, sources[split]) for split in SPLITS
+      split: self._generate_examples(split, files)
+      for split, files in sources.items()
     }
 
   def _generate_examples(self, split: str, sources: Sequence[Source]):

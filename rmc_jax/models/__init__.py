@@ -1,7 +1,8 @@
-"""Models built on recurrent cores, one in each module."""
+"""Models, one in each module; most are built on a recurrent core."""
 
 from rmc_jax.models.encoder_decoder import EncoderDecoder
 from rmc_jax.models.language_model import LanguageModel
+from rmc_jax.models.memn2n import MemN2N
 from rmc_jax.models.sequence_classifier import SequenceClassifier
 
-__all__ = ['EncoderDecoder', 'LanguageModel', 'SequenceClassifier']
+__all__ = ['EncoderDecoder', 'LanguageModel', 'MemN2N', 'SequenceClassifier']

@@ -6,9 +6,12 @@ from rmc_jax.training.ensemble import make_ensemble_update
 from rmc_jax.training.evaluate import make_evaluate
 from rmc_jax.training.evaluate import make_evaluate_generated
 from rmc_jax.training.nonfinite import NonfiniteConfig
+from rmc_jax.training.optimizer import clip_by_matrix_norm
 from rmc_jax.training.optimizer import make_optimizer
 from rmc_jax.training.optimizer import make_schedule
+from rmc_jax.training.optimizer import MATRIX_NORMS
 from rmc_jax.training.optimizer import OptimizerConfig
+from rmc_jax.training.parallel import process_rows
 from rmc_jax.training.run import Experiment
 from rmc_jax.training.run import FunctionSource
 from rmc_jax.training.run import MAY_CHANGE_ON_RESUME
@@ -25,6 +28,7 @@ from rmc_jax.training.update import make_update
 from rmc_jax.training.update import per_example
 
 __all__ = [
+  'MATRIX_NORMS',
   'MAY_CHANGE_ON_RESUME',
   'Experiment',
   'FunctionSource',
@@ -35,6 +39,7 @@ __all__ = [
   'Runner',
   'Source',
   'TrainState',
+  'clip_by_matrix_norm',
   'count_parameters',
   'create_ensemble',
   'create_state',
@@ -47,5 +52,6 @@ __all__ = [
   'make_update',
   'may_change_on_resume',
   'per_example',
+  'process_rows',
   'train',
 ]

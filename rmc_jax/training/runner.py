@@ -124,8 +124,10 @@ class Runner:
       if self.is_primary:
         report = Report(self.workdir, loop.step, run.num_steps, started)
       where = f'resuming at step {loop.step} of ' if loop.step else ''
+      carry = loop.state.carry
+      trained = carry if isinstance(carry, TrainState) else loop.state
       report.print(
-        f'{self.workdir}: {count_parameters(loop.state.params):,} parameters, '
+        f'{self.workdir}: {count_parameters(trained.params):,} parameters, '
         f'{jax.device_count()} devices, {where}{run.num_steps} updates.'
       )
       source = experiment.source

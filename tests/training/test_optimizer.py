@@ -10,6 +10,7 @@ import optax
 import pytest
 
 from rmc_jax.errors import ConfigurationError
+from rmc_jax.training.optimizer import clip_by_matrix_norm
 from rmc_jax.training.optimizer import make_optimizer
 from rmc_jax.training.optimizer import make_schedule
 from rmc_jax.training.optimizer import OptimizerConfig
@@ -232,3 +233,39 @@ def test_no_clipping_by_default():
 def test_field_out_of_range_raises_with_its_value(options, message):
   with pytest.raises(ConfigurationError, match=f'optimizer.{message}'):
     make_optimizer(OptimizerConfig(**options))
+
+
+@pytest.mark.parametrize('order', ['spectral', 'frobenius'])
+def test_each_matrix_is_clipped_by_its_own_norm(order):
+  generator = np.random.default_rng(0)
+  gradients = {
+    'wide': generator.normal(size=(3, 7)),
+    'tall': generator.normal(size=(11, 5)),
+    'small': generator.normal(size=(5, 2)),
+  }
+  wanted = {'wide': 80.0, 'tall': 40.1, 'small': 10.0}
+  numpy_order = {'spectral': 2, 'frobenius': 'fro'}[order]
+  gradients = {
+    name: (g * wanted[name] / np.linalg.norm(g, numpy_order)).astype(np.float32)
+    for name, g in gradients.items()
+  }
+  clip = clip_by_matrix_norm(40.0, order)
+  clipped, _ = clip.update(gradients, clip.init(gradients))
+  for name, gradient in gradients.items():
+    factor = min(1.0, 40.0 / wanted[name])
+    np.testing.assert_allclose(clipped[name], factor * gradient, rtol=1e-5)
+  # The largest singular value is repeated in an orthogonal matrix.
+  identity = {'wide': 80 * np.eye(3, dtype=np.float32)}
+  clipped, _ = clip.update(identity, clip.init(identity))
+  norm = np.linalg.norm(clipped['wide'], numpy_order)
+  np.testing.assert_allclose(norm, 40.0, rtol=1e-6)
+  zero = {'wide': np.zeros((3, 7), np.float32)}
+  assert not clip.update(zero, clip.init(zero))[0]['wide'].any()
+
+
+def test_matrix_norms_need_matrices():
+  with pytest.raises(ValueError, match='order must be one of spectral'):
+    clip_by_matrix_norm(40.0, 'nuclear')
+  clip = clip_by_matrix_norm(40.0)
+  with pytest.raises(ValueError, match=r'shape \(3,\)'):
+    clip.update({'b': jnp.ones(3)}, clip.init({}))

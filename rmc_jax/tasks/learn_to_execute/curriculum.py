@@ -67,7 +67,8 @@ class Curriculum:
     one_of('curriculum', self.name, NAMES)
     positive_int('max_length', self.max_length)
     positive_int('max_nesting', self.max_nesting)
-    positive_int('curriculum: window', self.window, 2)  # for a difference of losses
+    # Two losses have a difference.
+    positive_int('curriculum: window', self.window, 2)
     threshold = self.threshold
     if not isinstance(threshold, numbers.Real) or not math.isfinite(threshold):
       raise ValueError(

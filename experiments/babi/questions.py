@@ -1,0 +1,226 @@
+"""The questions of the tasks, stacked for the members of an ensemble."""
+
+from collections.abc import Sequence
+import os
+from typing import NamedTuple
+
+import numpy as np
+
+from rmc_jax.datasets import load
+from rmc_jax.tasks import babi
+from rmc_jax.tasks.babi.noise import consecutive_times
+from rmc_jax.tasks.babi.noise import noisy_times
+from rmc_jax.training import Source
+
+_VALID = 10  # One question in this many is for validation.
+
+
+class TrainingSets(NamedTuple):
+  """G training sets, each a task, or all of them in joint training.
+
+  Padding makes the arrays of all sets equal in shape.
+
+  Attributes:
+    names: [G] 'task 3', or 'joint'.
+    vocabularies: [G] the symbols.
+    sizes: [G, 3] int32, see `rmc_jax.models.memn2n.Sizes`.
+    train: leaves [G, number of questions, ...].
+    valid: the same.
+    test: the same.
+    test_task: [G, number of questions] the task of each test question.
+  """
+
+  names: tuple[str, ...]
+  vocabularies: tuple[babi.Vocabulary, ...]
+  sizes: np.ndarray
+  train: babi.Questions
+  valid: babi.Questions
+  test: babi.Questions
+  test_task: np.ndarray
+
+
+def open_sets(
+  version: str,
+  tasks: Sequence[int],
+  joint: bool,
+  data_dir: str | os.PathLike[str],
+) -> TrainingSets:
+  """Reads and encodes prepared tasks.
+
+  As in the authors' code, the vocabulary has the symbols of training and test,
+  the memory as many statements as the longest training story, at most 50, and
+  validation is the last tenth of a task's questions; in joint training it is a
+  random tenth of all.
+
+  Raises:
+    DatasetError: the data are not prepared, or a task is missing.
+    MalformedStory: a prepared file is damaged.
+  """
+  parsed = {
+    (task, split): babi.parse(
+      ''.join(
+        load.documents(
+          f'babi/{version}', f'qa{task}_{split}', data_dir=data_dir
+        )
+      ).splitlines(),
+      f'qa{task}_{split}',
+    )
+    for task in tasks
+    for split in ('train', 'test')
+  }
+  groups = [tuple(tasks)] if joint else [(task,) for task in tasks]
+  train = [[q for t in g for q in parsed[t, 'train']] for g in groups]
+  test = [[q for t in g for q in parsed[t, 'test']] for g in groups]
+  vocabularies = tuple(map(babi.Vocabulary.build, train, test))
+  sizes = np.array(
+    [
+      [
+        vocabulary.size,
+        min(babi.MEMORY_SIZE, max(len(q.statements) for q in group_train)),
+        max(
+          len(words)
+          for q in (*group_train, *group_test)
+          for words in (*q.statements, q.words)
+        ),
+      ]
+      for vocabulary, group_train, group_test in zip(
+        vocabularies, train, test, strict=True
+      )
+    ],
+    np.int32,
+  )
+
+  def stack(splits):
+    encoded = [
+      babi.encode(split, vocabulary, memory_size=memory, sentence_size=longest)
+      for split, vocabulary, memory in zip(
+        splits, vocabularies, sizes[:, 1], strict=True
+      )
+    ]
+    return babi.Questions(*map(_stack, zip(*encoded, strict=True)))
+
+  longest = int(sizes[:, 2].max())
+  all_train = stack(train)
+  total = all_train.answer.shape[1]
+  order = np.arange(total)
+  if joint:
+    order = np.random.default_rng(0).permutation(total)
+  first = total - total // _VALID
+  return TrainingSets(
+    names=('joint',) if joint else tuple(f'task {task}' for task in tasks),
+    vocabularies=vocabularies,
+    sizes=sizes,
+    train=babi.Questions(*(leaf[:, order[:first]] for leaf in all_train)),
+    valid=babi.Questions(*(leaf[:, order[first:]] for leaf in all_train)),
+    test=stack(test),
+    test_task=np.array(
+      [[t for t in group for _ in parsed[t, 'test']] for group in groups]
+    ),
+  )
+
+
+class Batches(Source):
+  """Random questions for every member, with noise in time.
+
+  Questions are drawn with replacement, as in the authors' code. A function of
+  the seed and the step.
+
+  Args:
+    sets: G training sets; member m trains on set m // restarts.
+    restarts: members per set.
+    batch_size: B, questions of a member in an update.
+    seed: of the draws.
+    random_noise: see `noisy_times`; 0 for consecutive times.
+    members: those of this process.
+  """
+
+  def __init__(
+    self,
+    sets: TrainingSets,
+    restarts: int,
+    batch_size: int,
+    seed: int,
+    random_noise: float,
+    members: slice,
+  ):
+    self._sets = sets
+    self._set = np.repeat(np.arange(len(sets.names)), restarts)
+    self._batch_size = batch_size
+    self._seed = seed
+    self._noise = random_noise
+    self._members = members
+
+  def batch(self, step: int) -> dict[str, np.ndarray]:
+    """Returns leaves [members of this process, B, ...]."""
+    train = self._sets.train
+    generator = np.random.default_rng([self._seed, step])
+    shape = len(self._set), self._batch_size
+    index = generator.integers(0, train.answer.shape[1], shape)
+    group = self._set[:, None]  # [members, 1]
+    length = train.length[group, index]  # [members, B]
+    memory_size = train.story.shape[2]
+    if self._noise:
+      time = noisy_times(
+        generator,
+        length.reshape(-1),
+        memory_size,
+        np.repeat(self._sets.sizes[self._set, 1], self._batch_size),
+        self._noise,
+      )
+    else:
+      time = consecutive_times(length.reshape(-1), memory_size)
+    time = time.reshape(*shape, memory_size)
+    own = self._members
+    group, index = group[own], index[own]
+    return {
+      'story': train.story[group, index],
+      'question': train.question[group, index],
+      'answer': train.answer[group, index],
+      'time': time[own],
+      'sizes': self._sets.sizes[np.broadcast_to(group, index.shape)],
+    }
+
+
+def in_order(
+  sets: TrainingSets, questions: babi.Questions, restarts: int, members: slice
+):
+  """Yields all questions of a split, for every member of this process.
+
+  Args:
+    sets: the training sets.
+    questions: `sets.train`, `sets.valid` or `sets.test`.
+    restarts: members per set.
+    members: those of this process.
+
+  Yields:
+    Leaves [members, at most 100 questions, ...], as `Batches.batch`.
+  """
+  group = np.repeat(np.arange(len(sets.names)), restarts)[members]
+  memory_size = questions.story.shape[2]
+  total = questions.answer.shape[1]
+  for first in range(0, total, 100):
+    part = babi.Questions(*(leaf[:, first : first + 100] for leaf in questions))
+    count = part.answer.shape[1]
+    time = consecutive_times(part.length.reshape(-1), memory_size)
+    time = time.reshape(-1, count, memory_size)
+    sizes = np.repeat(sets.sizes[:, None], count, axis=1)
+    yield {
+      'story': part.story[group],
+      'question': part.question[group],
+      'answer': part.answer[group],
+      'time': time[group],
+      'sizes': sizes[group],
+    }
+
+
+def _stack(arrays: Sequence[np.ndarray]) -> np.ndarray:
+  """Stacks arrays, padded at their ends with zeros to the largest."""
+  largest = np.max([array.shape for array in arrays], axis=0)
+  return np.stack(
+    [
+      np.pad(
+        array, [(0, n - m) for n, m in zip(largest, array.shape, strict=True)]
+      )
+      for array in arrays
+    ]
+  )

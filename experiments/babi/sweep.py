@@ -1,0 +1,69 @@
+"""Presets and sweeps: the columns of table 1, and a size for a laptop."""
+
+BATCH_SIZE = 32
+
+
+def _epochs(number: int, questions: int) -> int:
+  """Updates in epochs of the training questions, a tenth for validation."""
+  return number * (questions - questions // 10) // BATCH_SIZE
+
+
+def _run(epochs: int, questions: int) -> dict:
+  """A run of so many epochs, evaluated after each."""
+  epoch = _epochs(1, questions)
+  return {
+    'num_steps': epochs * epoch,
+    'log_every': epoch,
+    'eval_every': epoch,
+    'checkpoint_every': 10 * epoch,
+  }
+
+
+# Sukhbaatar et al. 2015, section 4.2 and table 1, task by task.
+BOW = {
+  'encoding': 'bow',
+  'random_noise': 0.0,
+  'linear_start': 'none',
+  'run': _run(100, 1000),
+}
+PE = BOW | {'encoding': 'position'}
+# The authors' code starts with 20 epochs without softmax.
+PE_LS = PE | {'linear_start': 'fixed', 'run': _run(120, 1000)}
+PE_LS_RN = PE_LS | {'random_noise': 0.1}
+# Joint training: a start of 30 epochs, then 60 with a rate halved every 15.
+JOINT = PE_LS | {
+  'joint': True,
+  'embedding_size': 50,
+  'linear_epochs': 30,
+  'halve_epochs': 15,
+  'run': _run(90, 20_000),
+}
+JOINT_LAYERWISE = JOINT | {'tying': 'layerwise'}
+
+PRESETS = {
+  'quick': PE_LS_RN
+  | {
+    'tasks': (1, 2, 6, 15, 16, 20),
+    'restarts': 3,
+    'run': _run(60, 1000),
+    'halve_epochs': 10,
+  },
+  'bow': BOW,
+  'pe': PE,
+  'pe_ls': PE_LS,
+  'pe_ls_rn': PE_LS_RN,
+  'joint_1_hop': JOINT | {'num_hops': 1},
+  'joint_2_hops': JOINT | {'num_hops': 2},
+  'joint_3_hops': JOINT,
+  'joint_ls_rn': JOINT | {'random_noise': 0.1},
+  'joint_layerwise': JOINT_LAYERWISE,
+}
+
+SWEEPS = {
+  'table_1_per_task': {
+    name: {'preset': name} for name in ('bow', 'pe', 'pe_ls', 'pe_ls_rn')
+  },
+  'table_1_joint': {
+    name: {'preset': name} for name in PRESETS if name.startswith('joint')
+  },
+}

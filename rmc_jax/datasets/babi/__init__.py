@@ -1,0 +1,1 @@
+"""The builder of the bAbI question answering tasks."""

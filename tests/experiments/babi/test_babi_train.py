@@ -1,0 +1,216 @@
+"""Tests experiments/babi: questions, training, selection and table."""
+
+import ast
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from experiments import configuration
+from experiments.babi import analysis
+from experiments.babi import questions
+from experiments.babi import sweep
+from experiments.babi import train
+from rmc_jax import training
+from rmc_jax.datasets import load
+from rmc_jax.training import parallel
+from rmc_jax.training.ensemble import get_member
+from tests.datasets.babi import stories
+
+EPOCH = 900 // 32
+
+
+def config_of(preset, **fields):
+  config = configuration.with_preset(train.Config, sweep.PRESETS, preset)
+  return dataclasses.replace(config, **fields)
+
+
+@pytest.fixture(scope='session')
+def data_dir(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('babi')
+  stories.write(folder / 'copy')
+  load.prepare('babi/en', data_dir=folder, manual_dir=folder / 'copy')
+  return folder
+
+
+def short(data_dir, epochs=2, **fields):
+  fields = {
+    'data_dir': str(data_dir),
+    'tasks': (2, 15),
+    'restarts': 2,
+    'embedding_size': 5,
+    'num_hops': 2,
+    'linear_epochs': 1,
+  } | fields
+  config = config_of('pe_ls_rn', **fields)
+  config.run = training.RunConfig(
+    num_steps=epochs * EPOCH,
+    log_every=EPOCH,
+    eval_every=EPOCH,
+    checkpoint_every=EPOCH,
+  )
+  return config
+
+
+def run_experiment(config, workdir):
+  workdir.mkdir(exist_ok=True)
+  text = configuration.to_json('babi', 'pe_ls_rn', config)
+  configuration.save(workdir, text)
+  with training.Runner(workdir) as runner:
+    train.train(config, runner)
+  return json.loads((workdir / analysis.ERRORS).read_text())
+
+
+def open_sets(config):
+  return questions.open_sets(
+    config.version, config.tasks, config.joint, config.data_dir
+  )
+
+
+@pytest.mark.parametrize('preset', sweep.PRESETS)
+def test_presets_are_valid(preset):
+  config = config_of(preset)
+  configuration.validate(config)
+  assert config.run.num_steps % config.run.eval_every == 0
+
+
+def test_sweep_is_plain_data():
+  assert ast.literal_eval(repr(sweep.PRESETS)) == sweep.PRESETS
+
+
+def test_presets_are_the_papers():
+  per_task = config_of('pe_ls_rn')
+  assert per_task.run.num_steps == (20 + 100) * EPOCH
+  assert (per_task.embedding_size, per_task.restarts) == (20, 10)
+  assert (per_task.learning_rate, per_task.halve_epochs) == (0.01, 25)
+  joint = config_of('joint_3_hops')
+  assert joint.joint
+  assert joint.embedding_size == 50
+  assert joint.run.num_steps == (30 + 60) * (18_000 // 32)
+  assert not config_of('bow').random_noise
+  assert config_of('bow').encoding == 'bow'
+  assert config_of('pe').linear_start == 'none'
+  assert config_of('joint_layerwise').tying == 'layerwise'
+
+
+def test_training_questions_are_the_first_nine_tenths(data_dir):
+  sets = open_sets(short(data_dir))
+  assert sets.names == ('task 2', 'task 15')
+  assert sets.train.answer.shape == (2, 900)
+  assert sets.valid.answer.shape == (2, 100)
+  assert sets.test.answer.shape == (2, 1000)
+  assert sets.sizes[:, 1].tolist() == [4, 4]
+  assert (sets.test_task == [[2], [15]]).all()
+  joint = open_sets(short(data_dir, joint=True))
+  assert joint.names == ('joint',)
+  assert joint.train.answer.shape == (1, 1800)
+  assert np.unique(joint.test_task, return_counts=True)[1].tolist() == [
+    1000,
+    1000,
+  ]
+
+
+def test_batches_depend_on_seed_step_and_set(data_dir):
+  sets = open_sets(short(data_dir))
+
+  def batch(step, seed=0, noise=0.1, members=slice(0, 4)):
+    source = questions.Batches(sets, 2, 32, seed, noise, members)
+    return source.batch(step)
+
+  first = batch(3)
+  assert first['story'].shape == (4, 32, *sets.train.story.shape[2:])
+  for name, leaf in batch(3, members=slice(2, 4)).items():
+    np.testing.assert_array_equal(leaf, first[name][2:])
+  assert (batch(4)['answer'] != first['answer']).any()
+  assert (batch(3, seed=1)['answer'] != first['answer']).any()
+  assert (first['answer'][0] != first['answer'][1]).any()
+  consecutive = batch(3, noise=0.0)['time']
+  assert (first['time'] >= consecutive).all()
+  assert (first['time'] != consecutive).any()
+  assert (first['sizes'][2] == sets.sizes[1]).all()
+
+
+@pytest.mark.parametrize('linear_start', ['fixed', 'validation', 'none'])
+def test_softmax_returns_once_and_restarts_the_schedule(data_dir, linear_start):
+  config = short(data_dir, linear_start=linear_start, linear_epochs=2)
+  state = parallel.place_state(train.make_init(config, open_sets(config))())
+  flags, losses = [], ([3.0] * 4, [2.0, 3.0, 2.0, 2.5], [1.0] * 4)
+  for loss in losses:
+    members = parallel.gather_carry(state).carry
+    flags.append(members.network_state['linear'].tolist())
+    state = train.end_linear_start(config, state, loss)
+  expected = {
+    'fixed': [[True] * 4, [True] * 4, [False] * 4],
+    'validation': [[True] * 4, [True] * 4, [True, False, True, True]],
+    'none': [[False] * 4] * 3,
+  }
+  assert flags == expected[linear_start]
+
+
+def test_run_learns_and_resumes_to_the_same_errors(tmp_path, data_dir, capsys):
+  config = short(data_dir, epochs=6)
+  errors = run_experiment(config, tmp_path / 'whole')
+  assert [each['set'] for each in errors] == ['task 2'] * 2 + ['task 15'] * 2
+  score = analysis.score(errors)
+  assert score.keys() == {2, 15}
+  assert max(score.values()) < 0.5  # A guess has 80 %.
+  run = dataclasses.replace(config.run, num_steps=2 * EPOCH)
+  run_experiment(dataclasses.replace(config, run=run), tmp_path / 'resumed')
+  assert run_experiment(config, tmp_path / 'resumed') == errors
+  out = capsys.readouterr().out
+  assert '15: basic deduction' in out
+  assert 'failed (> 5 %)' in out
+
+
+def test_member_alone_trains_as_in_the_ensemble(data_dir):
+  config = short(data_dir, linear_start='none')
+  sets = open_sets(config)
+  experiment = train.make_experiment(config, sets)
+  state = parallel.place_state(experiment.init())
+  alone = jax.tree.map(lambda x: x[3:4], parallel.gather_carry(state).carry)
+  alone = parallel.place_state(
+    training.create_ensemble(alone), jax.devices()[:1]
+  )
+  update = training.make_ensemble_update(
+    *train.make_loss_and_optimizer(config, sets),
+    num_members=1,
+    batch_size=32,
+    reduction='sum',
+    devices=jax.devices()[:1],
+  )
+  for step in range(8):
+    batch = experiment.source.batch(step)
+    state, _ = experiment.update(state, parallel.split_batch(batch))
+    own = jax.tree.map(lambda x: x[3:4], batch)
+    alone, _ = update(alone, parallel.split_batch(own, jax.devices()[:1]))
+  expected = get_member(alone, 0).params
+  for name, value in get_member(state, 3).params['memn2n'].items():
+    np.testing.assert_allclose(
+      value, expected['memn2n'][name], rtol=1e-5, atol=1e-6
+    )
+
+
+def test_selection_is_by_training_error_alone():
+  members = [
+    {'set': 'task 1', 'train_error': train_error, 'test_error': {'1': test}}
+    for train_error, test in ((0.2, 0.0), (0.1, 0.5), (0.1, 0.1), (0.3, 0.2))
+  ]
+  assert analysis.score(members) == {1: 0.5}
+
+
+@pytest.mark.parametrize(
+  'fields, message',
+  [
+    ({'version': 'hn'}, "version must be one of en, en-10k. Got: 'hn'"),
+    ({'linear_start': 'late'}, 'linear_start must be one of none, fixed'),
+    ({'clip_norm': 'l1'}, 'clip_norm must be one of spectral'),
+    ({'restarts': 0}, 'restarts must be at least 1'),
+    ({'tasks': (1, 21)}, 'tasks must be one of .* Got: 21'),
+    ({'num_hops': 0}, 'num_hops must be at least 1'),
+  ],
+)
+def test_invalid_configuration_is_refused(fields, message):
+  with pytest.raises(configuration.ConfigurationError, match=message):
+    configuration.validate(config_of('quick', **fields))
