@@ -22,6 +22,7 @@ import optax
 
 from experiments import command_line
 from experiments.babi import analysis
+from experiments.babi import linear_start
 from experiments.babi import results
 from experiments.babi import sweep
 from experiments.babi.questions import Batches
@@ -32,10 +33,9 @@ from rmc_jax import metrics
 from rmc_jax import training
 from rmc_jax.checks import one_of
 from rmc_jax.checks import positive_int
+from rmc_jax.errors import ConfigurationError
 from rmc_jax.models import MemN2N
 from rmc_jax.models.memn2n import Sizes
-
-LINEAR_STARTS = ('none', 'fixed', 'validation')
 
 
 @dataclasses.dataclass
@@ -69,7 +69,7 @@ class Config:
 
   def validate(self) -> None:
     one_of('version', self.version, ('en', 'en-10k'))
-    one_of('linear_start', self.linear_start, LINEAR_STARTS)
+    one_of('linear_start', self.linear_start, linear_start.KINDS)
     one_of('clip_norm', self.clip_norm, training.MATRIX_NORMS)
     for name in ('restarts', 'batch_size', 'linear_epochs', 'halve_epochs'):
       positive_int(name, getattr(self, name))
@@ -135,13 +135,9 @@ def make_init(config: Config, sets: TrainingSets):
   }
 
   def init_member(key):
-    linear_start = {
-      'linear': jnp.array(config.linear_start != 'none'),
-      'epochs': jnp.array(0),
-      'best_loss': jnp.array(jnp.inf),
-    }
     params = network.init(key, example, False)
-    return training.create_state(params, linear_start, optimizer, key)
+    start = linear_start.initial_state(config.linear_start)
+    return training.create_state(params, start, optimizer, key)
 
   def init():
     members = len(sets.names) * config.restarts
@@ -149,37 +145,6 @@ def make_init(config: Config, sets: TrainingSets):
     return training.create_ensemble(jax.vmap(init_member)(keys))
 
   return init
-
-
-def end_linear_start(config: Config, state: training.TrainState, loss):
-  """Gives members their softmax back; called after each epoch.
-
-  Args:
-    config: of the run.
-    state: of the ensemble.
-    loss: [members] the validation losses.
-  """
-  members = state.carry
-  before = members.network_state
-  loss = jnp.reshape(jnp.asarray(loss), before['linear'].shape)
-  epochs = before['epochs'] + 1
-  if config.linear_start == 'fixed':
-    linear = before['linear'] & (epochs < config.linear_epochs)
-  else:
-    linear = before['linear'] & (loss < before['best_loss'])
-  after = {
-    'linear': linear,
-    'epochs': epochs,
-    'best_loss': jnp.minimum(loss, before['best_loss']),
-  }
-  # The schedule starts with the softmax.
-  count = optax.tree.get(members.opt_state, 'count')
-  opt_state = optax.tree.set(
-    members.opt_state, count=jnp.where(before['linear'], 0, count)
-  )
-  return state._replace(
-    carry=members._replace(network_state=after, opt_state=opt_state)
-  )
 
 
 def epoch_size(config: Config, sets: TrainingSets) -> int:
@@ -223,8 +188,8 @@ def make_experiment(config: Config, sets: TrainingSets) -> training.Experiment:
       config.random_noise if config.temporal else 0.0,
       training.process_rows(num_members),
     ),
-    on_evaluation=lambda state, means: end_linear_start(
-      config, state, means['loss']
+    on_evaluation=lambda state, means: linear_start.end_epoch(
+      config.linear_start, config.linear_epochs, state, means['loss']
     ),
   )
 
@@ -232,6 +197,12 @@ def make_experiment(config: Config, sets: TrainingSets) -> training.Experiment:
 def train(config: Config, runner: training.Runner) -> None:
   """Trains, evaluates and draws; resumes a run in the workdir."""
   sets = open_sets(config.version, config.tasks, config.joint, config.data_dir)
+  epoch = epoch_size(config, sets)
+  if config.linear_start != 'none' and config.run.eval_every != epoch:
+    raise ConfigurationError(
+      f'run.eval_every must be {epoch}, the updates of an epoch, with a linear '
+      f'start, which is checked at evaluations. Got: {config.run.eval_every}.'
+    )
   state = runner.train(make_experiment(config, sets), config.run)
   network = make_network(config, Sizes(*map(int, sets.sizes.max(0))))
   evaluate = results.make_evaluate(network, sets, config.restarts)

@@ -124,10 +124,12 @@ def encode(
       f'longest sentence. Got: {sentence_size}.'
     )
   total = len(questions)
+  # 10,000 long stories take 20 MB as bytes.
+  small = np.min_scalar_type(vocabulary.size)
   result = Questions(
-    story=np.zeros((total, memory_size, sentence_size), np.int32),
+    story=np.zeros((total, memory_size, sentence_size), small),
     length=np.zeros(total, np.int32),
-    question=np.zeros((total, sentence_size), np.int32),
+    question=np.zeros((total, sentence_size), small),
     answer=np.zeros(total, np.int32),
     supporting=np.zeros((total, memory_size), bool),
   )

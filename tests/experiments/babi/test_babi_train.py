@@ -10,6 +10,7 @@ import pytest
 
 from experiments import configuration
 from experiments.babi import analysis
+from experiments.babi import linear_start as lib
 from experiments.babi import questions
 from experiments.babi import sweep
 from experiments.babi import train
@@ -140,7 +141,7 @@ def test_softmax_returns_once_and_restarts_the_schedule(data_dir, linear_start):
   for loss in losses:
     members = parallel.gather_carry(state).carry
     flags.append(members.network_state['linear'].tolist())
-    state = train.end_linear_start(config, state, loss)
+    state = lib.end_epoch(linear_start, config.linear_epochs, state, loss)
   expected = {
     'fixed': [[True] * 4, [True] * 4, [False] * 4],
     'validation': [[True] * 4, [True] * 4, [True, False, True, True]],
@@ -190,6 +191,15 @@ def test_member_alone_trains_as_in_the_ensemble(data_dir):
     np.testing.assert_allclose(
       value, expected['memn2n'][name], rtol=1e-5, atol=1e-6
     )
+
+
+def test_evaluation_interval_is_an_epoch_in_a_linear_start(tmp_path, data_dir):
+  config = short(data_dir)
+  config.run.eval_every = 2 * EPOCH
+  with pytest.raises(
+    configuration.ConfigurationError, match='run.eval_every must be 28'
+  ):
+    run_experiment(config, tmp_path)
 
 
 def test_selection_is_by_training_error_alone():
