@@ -23,9 +23,9 @@ class Run(NamedTuple):
 
   workdir: pathlib.Path
   experiment: str
-  preset: str | None  # that the configuration started from
   config: Mapping[str, Any]  # nested
   records: Sequence[Mapping[str, Any]]  # the lines of metrics.jsonl
+  preset: str | None = None  # that the configuration started from
 
   @property
   def name(self) -> str:
