@@ -63,8 +63,8 @@ def adaptive_softmax_shapes(
   widths = [width // shrink**i for i in range(len(sizes))]  # D, D_1, ..., D_K
   if widths[-1] < 1:
     raise ValueError(
-      f'width must be at least {shrink ** len(cutoffs)}, as tail {len(cutoffs)} '
-      f'has width / {shrink}^{len(cutoffs)}. Got: {width}.'
+      f'width must be at least {shrink ** len(cutoffs)}, as the last tail has '
+      f'width / {shrink}^{len(cutoffs)}. Got: {width}.'
     )
   return AdaptiveWeights(
     head=(sizes[0] + len(cutoffs), width),

@@ -43,7 +43,7 @@ def main(grace, attempts, *arguments):
     ]  # fmt: skip
 
   supervisor = processes.Supervisor(
-    [processes.Task('', commands)],
+    {'': commands},
     slots=1,
     max_restarts=1,
     grace=float(grace),
