@@ -1,6 +1,8 @@
 """Scores memory networks on bAbI: table 1, next to the paper's.
 
-python -m experiments.babi.analysis runs/babi-pe_ls_rn
+  python -m experiments.babi.analysis runs/babi-pe_ls_rn
+
+Several runs share a table and a figure, in their common folder.
 """
 
 from collections.abc import Mapping

@@ -8,6 +8,7 @@ of the learning rate begins when the softmax is back.
 import jax.numpy as jnp
 import optax
 
+from rmc_jax.training import parallel
 from rmc_jax.training import TrainState
 from rmc_jax.types import Array
 
@@ -36,7 +37,8 @@ def end_epoch(
   """
   members = state.carry
   before = members.network_state
-  losses = jnp.reshape(jnp.asarray(loss), before['linear'].shape)
+  # [local devices, members on each], like the state.
+  losses = parallel.shard_rows(jnp.asarray(loss, jnp.float32))
   epochs = before['epochs'] + 1
   stays = losses < before['best_loss']
   if kind == 'fixed':

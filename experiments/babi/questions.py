@@ -22,7 +22,6 @@ class TrainingSets(NamedTuple):
 
   Attributes:
     names: [G] 'task 3', or 'joint'.
-    vocabularies: [G] the symbols.
     sizes: [G, 3] int32, see `rmc_jax.models.memn2n.Sizes`.
     train: leaves [G, number of questions, ...].
     valid: the same.
@@ -31,7 +30,6 @@ class TrainingSets(NamedTuple):
   """
 
   names: tuple[str, ...]
-  vocabularies: tuple[babi.Vocabulary, ...]
   sizes: np.ndarray
   train: babi.Questions
   valid: babi.Questions
@@ -56,41 +54,19 @@ def open_sets(
     DatasetError: the data are not prepared, or a task is missing.
     MalformedStory: a prepared file is damaged.
   """
-  parsed = {
-    (task, split): babi.parse(
-      ''.join(
-        load.documents(
-          f'babi/{version}', f'qa{task}_{split}', data_dir=data_dir
-        )
-      ).splitlines(),
-      f'qa{task}_{split}',
-    )
-    for task in tasks
-    for split in ('train', 'test')
-  }
   groups = [tuple(tasks)] if joint else [(task,) for task in tasks]
-  train = [[q for t in g for q in parsed[t, 'train']] for g in groups]
-  test = [[q for t in g for q in parsed[t, 'test']] for g in groups]
-  vocabularies = tuple(map(babi.Vocabulary.build, train, test))
-  sizes = np.array(
+  train, test = (
     [
-      [
-        vocabulary.size,
-        min(babi.MEMORY_SIZE, max(len(q.statements) for q in group_train)),
-        max(
-          len(words)
-          for q in (*group_train, *group_test)
-          for words in (*q.statements, q.words)
-        ),
-      ]
-      for vocabulary, group_train, group_test in zip(
-        vocabularies, train, test, strict=True
-      )
-    ],
-    np.int32,
+      [q for task in group for q in _read(version, task, split, data_dir)]
+      for group in groups
+    ]
+    for split in ('train', 'test')
   )
+  vocabularies = list(map(babi.Vocabulary.build, train, test))
+  sizes = np.array(list(map(_sizes, vocabularies, train, test)), np.int32)
+  longest = int(sizes[:, 2].max())
 
-  def stack(splits):
+  def encode(splits):
     encoded = [
       babi.encode(split, vocabulary, memory_size=memory, sentence_size=longest)
       for split, vocabulary, memory in zip(
@@ -99,8 +75,7 @@ def open_sets(
     ]
     return babi.Questions(*map(_stack, zip(*encoded, strict=True)))
 
-  longest = int(sizes[:, 2].max())
-  all_train = stack(train)
+  all_train = encode(train)
   total = all_train.answer.shape[1]
   order = np.arange(total)
   if joint:
@@ -108,15 +83,37 @@ def open_sets(
   first = total - total // _VALID
   return TrainingSets(
     names=('joint',) if joint else tuple(f'task {task}' for task in tasks),
-    vocabularies=vocabularies,
     sizes=sizes,
     train=babi.Questions(*(leaf[:, order[:first]] for leaf in all_train)),
     valid=babi.Questions(*(leaf[:, order[first:]] for leaf in all_train)),
-    test=stack(test),
-    test_task=np.array(
-      [[t for t in group for _ in parsed[t, 'test']] for group in groups]
-    ),
+    test=encode(test),
+    # Every task has as many test questions.
+    test_task=np.repeat(groups, len(test[0]) // len(groups[0]), axis=1),
   )
+
+
+def _read(
+  version: str, task: int, split: str, data_dir: str | os.PathLike[str]
+) -> list[babi.Question]:
+  """Returns the questions of a task."""
+  name = f'qa{task}_{split}'
+  text = load.documents(f'babi/{version}', name, data_dir=data_dir)
+  return babi.parse(''.join(text).splitlines(), name)
+
+
+def _sizes(
+  vocabulary: babi.Vocabulary,
+  train: Sequence[babi.Question],
+  test: Sequence[babi.Question],
+) -> tuple[int, int, int]:
+  """Returns the sizes of a training set, see `memn2n.Sizes`."""
+  longest_story = max(len(question.statements) for question in train)
+  longest_sentence = max(
+    len(words)
+    for question in (*train, *test)
+    for words in (*question.statements, question.words)
+  )
+  return vocabulary.size, min(babi.MEMORY_SIZE, longest_story), longest_sentence
 
 
 class Batches(Source):

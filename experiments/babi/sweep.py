@@ -3,14 +3,9 @@
 BATCH_SIZE = 32
 
 
-def _epochs(number: int, questions: int) -> int:
-  """Updates in epochs of the training questions, a tenth for validation."""
-  return number * (questions - questions // 10) // BATCH_SIZE
-
-
 def _run(epochs: int, questions: int) -> dict:
-  """A run of so many epochs, evaluated after each."""
-  epoch = _epochs(1, questions)
+  """A run of so many epochs of nine tenths of the questions."""
+  epoch = (questions - questions // 10) // BATCH_SIZE  # updates
   return {
     'num_steps': epochs * epoch,
     'log_every': epoch,

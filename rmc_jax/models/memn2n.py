@@ -1,5 +1,6 @@
 """End-to-end memory networks: attention over a memory of sentences, in hops."""
 
+import itertools
 from typing import NamedTuple
 
 import haiku as hk
@@ -147,7 +148,7 @@ class MemN2N(hk.Module):
       sizes = Sizes(self._vocabulary_size, *story.shape[1:])
     if time is None:
       time = consecutive(story)
-    answer, question_table, hops = self._tables()
+    answer, question_table, memory_tables = self._tables()
     words, weighted = self._bags(story, sizes)
     in_memory = jnp.arange(story.shape[1]) < sizes.memory  # [M]
     scale, time_scale = self._unit_weights(sizes)  # [d] each
@@ -160,12 +161,15 @@ class MemN2N(hk.Module):
         vectors += table[row] * time_scale[None, None]
       return vectors
 
-    embedded = {id(table): embed(table) for hop in hops for table in hop}
+    memories = [embed(table) for table in memory_tables]
+    if self._tying == 'layerwise':
+      hops = [tuple(memories)] * self._num_hops
+    else:
+      hops = list(itertools.pairwise(memories))
     question_bags = self._bags(question, sizes)
     u = _weighted_sum(question_table, *question_bags, scale)  # [B, d]
     attention = []
-    for keys, values in hops:
-      m, c = embedded[id(keys)], embedded[id(values)]
+    for m, c in hops:
       p = attend(u, m, linear, in_memory[None])
       attention.append(p)
       u = self._combine(u, jnp.einsum('bm,bmd->bd', p, c))
@@ -173,8 +177,8 @@ class MemN2N(hk.Module):
     return self._mask_classes(logits, sizes), jnp.stack(attention, axis=1)
 
   @hk.transparent
-  def _tables(self) -> tuple[Array, Array, list[tuple[Array, Array]]]:
-    """Returns W, B and (A, C) of each hop, each with rows per symbol."""
+  def _tables(self) -> tuple[Array, Array, list[Array]]:
+    """Returns W, B and the tables of the memory, all with rows per symbol."""
     times = self._memory_size if self._temporal else 0
     rows = self._vocabulary_size + times
 
@@ -185,15 +189,13 @@ class MemN2N(hk.Module):
       is_nil = jnp.arange(rows)[:, None] == 0  # [rows, 1]
       return jnp.where(is_nil, 0.0, values)
 
-    if self._tying == 'adjacent':
-      tables = [
-        table(f'embedding_{k}', rows) for k in range(self._num_hops + 1)
-      ]
-      hops = list(zip(tables, tables[1:], strict=False))
-      return tables[-1], tables[0], hops
-    hops = [(table('input', rows), table('output', rows))] * self._num_hops
-    answer = table('answer', self._vocabulary_size)
-    return answer, table('question', self._vocabulary_size), hops
+    if self._tying == 'layerwise':
+      answer = table('answer', self._vocabulary_size)
+      question = table('question', self._vocabulary_size)
+      return answer, question, [table('input', rows), table('output', rows)]
+    names = [f'embedding_{k}' for k in range(self._num_hops + 1)]
+    tables = [table(name, rows) for name in names]
+    return tables[-1], tables[0], tables
 
   @hk.transparent
   def _combine(self, u: Array, output: Array) -> Array:

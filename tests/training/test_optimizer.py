@@ -263,6 +263,19 @@ def test_each_matrix_is_clipped_by_its_own_norm(order):
   assert not clip.update(zero, clip.init(zero))[0]['wide'].any()
 
 
+def test_close_singular_values_have_the_largest_error():
+  # With 49 values below the largest by a factor f, the squared norm is too
+  # small by at most (1 - f) 49 f^8192 / (1 + 49 f^8192).
+  factors = 1 - np.array([1e-4, 3e-4, 5e-4, 1e-3, 1e-2])
+  clip = clip_by_matrix_norm(1.0)
+  for factor in factors:
+    values = np.full(50, 100 * np.sqrt(factor), np.float32)
+    values[7] = 100
+    clipped, _ = clip.update({'g': np.diag(values)}, clip.init({}))
+    norm = np.abs(clipped['g']).max()
+    assert 1 - 1e-5 <= norm <= 1 + 2e-4
+
+
 def test_matrix_norms_need_matrices():
   with pytest.raises(ValueError, match='order must be one of spectral'):
     clip_by_matrix_norm(40.0, 'nuclear')

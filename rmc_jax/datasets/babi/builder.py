@@ -70,7 +70,7 @@ class Babi(TextBuilder):
     return self._sources(folder)
 
   def _sources(self, path: pathlib.Path) -> Sources:
-    """Finds the file of each split; one file may be missing."""
+    """Finds the files; a task without its files cannot be used."""
     version = self._release
     found, missing = {}, []
     for split in self.SPLITS:
@@ -96,10 +96,16 @@ class Babi(TextBuilder):
     with open_text(source._replace(name='')) as file:
       lines = [line for line in file if line.strip()]
     split = source.name
-    if source.path.name in ('train.jsonl', 'test.jsonl'):
-      task = int(re.findall(r'\d+', split)[0])
-      lines = [line for line in lines if json.loads(line).get('task') == task]
-    questions = sum(map(_count_questions, lines))
+    try:
+      if source.path.name in ('train.jsonl', 'test.jsonl'):
+        task = int(re.findall(r'\d+', split)[0])
+        lines = [line for line in lines if json.loads(line)['task'] == task]
+      questions = sum(map(_count_questions, lines))
+    except (KeyError, TypeError, ValueError) as error:
+      raise DatasetError(
+        f'{source.path} is not JSON lines of questions ({error!r}). Fetch it '
+        f'again. {self.MANUAL_DOWNLOAD_INSTRUCTIONS}'
+      ) from error
     expected = 1000
     if split.endswith('train'):
       expected = _QUESTIONS[self._release]

@@ -27,6 +27,8 @@ import json
 from typing import Any
 from typing import NamedTuple
 
+from rmc_jax.errors import ConfigurationError
+
 Words = tuple[str, ...]
 
 
@@ -48,7 +50,7 @@ class Question(NamedTuple):
   supporting: tuple[int, ...]
 
 
-class MalformedStory(ValueError):
+class MalformedStory(ConfigurationError):
   """A line that is not part of a story; names the file and the line."""
 
 

@@ -81,6 +81,19 @@ def test_truncated_file_is_refused(tmp_path):
     )
 
 
+@pytest.mark.parametrize('line', ['{"passage": ', '[]', '{"question": "?"}'])
+def test_damaged_json_is_refused(tmp_path, line):
+  stories.write(tmp_path / 'copy', 'passages')
+  (path,) = (tmp_path / 'copy').rglob('test.jsonl')
+  path.write_text(path.read_text() + line + '\n')
+  with pytest.raises(
+    load.DatasetError, match=r'test.jsonl is not JSON lines.*Needed'
+  ):
+    load.prepare(
+      'babi/en', data_dir=tmp_path / 'data', manual_dir=tmp_path / 'copy'
+    )
+
+
 def test_downloads_the_archive(tmp_path, monkeypatch, serve):
   stories.write(tmp_path / 'copy')
   packed = io.BytesIO()

@@ -187,6 +187,7 @@ def test_member_alone_trains_as_in_the_ensemble(data_dir):
     own = jax.tree.map(lambda x: x[3:4], batch)
     alone, _ = update(alone, parallel.split_batch(own, jax.devices()[:1]))
   expected = get_member(alone, 0).params
+  # Batched products sum float32 numbers in another order than single ones.
   for name, value in get_member(state, 3).params['memn2n'].items():
     np.testing.assert_allclose(
       value, expected['memn2n'][name], rtol=1e-5, atol=1e-6
