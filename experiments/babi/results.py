@@ -13,6 +13,7 @@ from experiments.babi.questions import TrainingSets
 from rmc_jax import files
 from rmc_jax import losses
 from rmc_jax import metrics
+from rmc_jax import training
 from rmc_jax.metrics import SumsAndCounts
 from rmc_jax.tasks.babi import Questions
 from rmc_jax.training import parallel
@@ -42,7 +43,10 @@ def make_evaluate(
     return each[0], correct[0]
 
   mapped = parallel.parallel_map(
-    lambda _, carry, batch: ((), jax.vmap(evaluate_member)(carry, batch))
+    lambda _, carry, batch: (
+      (),
+      training.map_members(evaluate_member)(carry, batch),
+    )
   )
 
   def evaluate(state, questions):

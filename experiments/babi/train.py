@@ -17,7 +17,6 @@ import dataclasses
 
 import haiku as hk
 import jax
-import jax.numpy as jnp
 import optax
 
 from experiments import command_line
@@ -25,7 +24,9 @@ from experiments.babi import analysis
 from experiments.babi import linear_start
 from experiments.babi import results
 from experiments.babi import sweep
+from experiments.babi.padding import skip_padding
 from experiments.babi.questions import Batches
+from experiments.babi.questions import in_order
 from experiments.babi.questions import open_sets
 from experiments.babi.questions import TrainingSets
 from rmc_jax import losses
@@ -94,19 +95,21 @@ def make_model(config: Config, sizes: Sizes) -> MemN2N:
   )
 
 
-def make_network(config: Config, sizes: Sizes) -> hk.Transformed:
+def make_network(config: Config, sets: TrainingSets) -> hk.Transformed:
   """(batch, linear) -> logits [B, C] and attention [B, K, M]."""
-  return hk.without_apply_rng(
-    hk.transform(
-      lambda batch, linear: make_model(config, sizes)(
-        batch['story'],
-        batch['question'],
-        batch['time'],
-        linear=linear,
-        sizes=Sizes(*batch['sizes'][0]),
-      )
+  largest = Sizes(*map(int, sets.sizes.max(0)))
+
+  def forward(batch, linear):
+    return make_model(config, largest)(
+      batch['story'],
+      batch['question'],
+      batch['time'],
+      linear=linear,
+      sizes=Sizes(*batch['sizes'][0]),
     )
-  )
+
+  network = hk.without_apply_rng(hk.transform(forward))
+  return skip_padding(network, sets.sizes)
 
 
 def make_optimizer(config: Config, epoch: int) -> optax.GradientTransformation:
@@ -124,15 +127,10 @@ def make_optimizer(config: Config, epoch: int) -> optax.GradientTransformation:
 
 def make_init(config: Config, sets: TrainingSets):
   """Makes the function that returns the members before the first update."""
-  largest = Sizes(*map(int, sets.sizes.max(0)))
-  network = make_network(config, largest)
+  network = make_network(config, sets)
   optimizer = make_optimizer(config, epoch_size(config, sets))
-  example = {
-    'story': jnp.zeros((1, largest.memory, largest.sentence), jnp.int32),
-    'question': jnp.zeros((1, largest.sentence), jnp.int32),
-    'time': jnp.zeros((1, largest.memory), jnp.int32),
-    'sizes': jnp.array([largest]),
-  }
+  example = next(in_order(sets, sets.train, 1, slice(0, 1)))
+  example = jax.tree.map(lambda leaf: leaf[0], example)
 
   def init_member(key):
     params = network.init(key, example, False)
@@ -154,7 +152,7 @@ def epoch_size(config: Config, sets: TrainingSets) -> int:
 
 def make_loss_and_optimizer(config: Config, sets: TrainingSets):
   """Makes the loss of one member, and its optimiser."""
-  network = make_network(config, Sizes(*map(int, sets.sizes.max(0))))
+  network = make_network(config, sets)
 
   def loss_fn(params, network_state, carry, key, batch):
     del key  # Noise in time comes with the batch.
@@ -168,7 +166,7 @@ def make_loss_and_optimizer(config: Config, sets: TrainingSets):
 
 def make_experiment(config: Config, sets: TrainingSets) -> training.Experiment:
   """Binds questions, model, loss, optimiser and evaluation together."""
-  network = make_network(config, Sizes(*map(int, sets.sizes.max(0))))
+  network = make_network(config, sets)
   num_members = len(sets.names) * config.restarts
   evaluate = results.make_evaluate(network, sets, config.restarts)
   return training.Experiment(
@@ -204,7 +202,7 @@ def train(config: Config, runner: training.Runner) -> None:
       f'start, which is checked at evaluations. Got: {config.run.eval_every}.'
     )
   state = runner.train(make_experiment(config, sets), config.run)
-  network = make_network(config, Sizes(*map(int, sets.sizes.max(0))))
+  network = make_network(config, sets)
   evaluate = results.make_evaluate(network, sets, config.restarts)
   results.write(runner, sets, evaluate, state, config.restarts)
   if runner.is_primary:

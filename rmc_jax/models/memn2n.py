@@ -145,29 +145,27 @@ class MemN2N(hk.Module):
       the sizes, and attention [B, K, M].
     """
     if sizes is None:
-      sizes = Sizes(self._vocabulary_size, *story.shape[1:])
+      longest = question.shape[1]
+      sizes = Sizes(self._vocabulary_size, story.shape[1], longest)
     if time is None:
       time = consecutive(story)
     answer, question_table, memory_tables = self._tables()
-    words, weighted = self._bags(story, sizes)
-    in_memory = jnp.arange(story.shape[1]) < sizes.memory  # [M]
     scale, time_scale = self._unit_weights(sizes)  # [d] each
-
-    def embed(table):
-      vectors = _weighted_sum(table, words, weighted, scale)  # [B, M, d]
-      if self._temporal:
-        # Row 0 is zero.
-        row = jnp.where(time > 0, time - 1 + self._vocabulary_size, 0)
-        vectors += table[row] * time_scale[None, None]
-      return vectors
-
-    memories = [embed(table) for table in memory_tables]
+    copies = len(memory_tables)
+    # One lookup in all tables at once is faster than one in each.
+    table = jnp.concatenate(memory_tables, axis=1)  # [V + M, copies * d]
+    vectors = self._embed(table, story, jnp.tile(scale, copies), sizes)
+    if self._temporal:
+      # Row 0 is zero.
+      row = jnp.where(time > 0, time - 1 + self._vocabulary_size, 0)
+      vectors += table[row] * jnp.tile(time_scale, copies)[None, None]
+    memories = jnp.split(vectors, copies, axis=-1)  # [B, M, d] each
     if self._tying == 'layerwise':
-      hops = [tuple(memories)] * self._num_hops
+      hops = [memories] * self._num_hops
     else:
       hops = list(itertools.pairwise(memories))
-    question_bags = self._bags(question, sizes)
-    u = _weighted_sum(question_table, *question_bags, scale)  # [B, d]
+    in_memory = jnp.arange(story.shape[1]) < sizes.memory  # [M]
+    u = self._embed(question_table, question, scale, sizes)  # [B, d]
     attention = []
     for m, c in hops:
       p = attend(u, m, linear, in_memory[None])
@@ -207,27 +205,28 @@ class MemN2N(hk.Module):
     is_linear = jnp.arange(size)[None] < size - self._num_relu  # [1, d]
     return jnp.where(is_linear, u, jax.nn.relu(u))
 
-  def _bags(self, ids: Array, sizes: Sizes) -> tuple[Array, Array]:
-    """Returns two weighted bags of words [..., V] of sentences [..., J].
+  def _embed(
+    self, table: Array, ids: Array, scale: Array, sizes: Sizes
+  ) -> Array:
+    """Embeds sentences [..., J] as weighted sums of rows [..., d]."""
+    rows = table[: self._vocabulary_size]
+    weights = scale, *self._word_weights(ids, sizes)
+    scale, constant, linear = (w.astype(table.dtype) for w in weights)
+    return _weighted_sum(rows, scale, ids, constant, linear)
 
-    The position weights are l_kj = w_j + s_k v_j for units k and words j; the
-    bags are sums over words with the weights w_j and v_j.
+  def _word_weights(self, ids: Array, sizes: Sizes) -> tuple[Array, Array]:
+    """Returns w_j and v_j of the position weights, [..., J] each.
+
+    The weights of unit k are l_kj = w_j + s_k v_j, with s of `_unit_weights`.
     """
-    num_words = jnp.maximum((ids > 0).sum(-1, keepdims=True), 1)  # [..., 1]
-    symbols = jnp.arange(self._vocabulary_size)
-    symbols = jnp.expand_dims(symbols, range(ids.ndim - 1))  # [1, ..., V]
-    words = weighted = jnp.zeros(())
-    # A loop, because XLA does not fuse a sum over one-hot vectors well.
-    for j in range(1, ids.shape[-1] + 1):
-      is_symbol = (ids[..., j - 1, None] == symbols).astype(jnp.float32)
-      w, v = 1.0, 0.0
-      if self._encoding == 'position':
-        v = j - (sizes.sentence + 2) / 2
-      elif self._encoding == 'paper_position':
-        w, v = 1 - j / num_words, 1 - 2 * j / num_words
-      words += w * is_symbol
-      weighted += v * is_symbol
-    return words, weighted
+    j = jnp.arange(1.0, ids.shape[-1] + 1)
+    j = jnp.broadcast_to(j, ids.shape)
+    if self._encoding == 'position':
+      return jnp.ones(ids.shape), j - (sizes.sentence + 2) / 2
+    if self._encoding == 'paper_position':
+      num_words = jnp.maximum((ids > 0).sum(-1, keepdims=True), 1)  # [..., 1]
+      return 1 - j / num_words, 1 - 2 * j / num_words
+    return jnp.ones(ids.shape), jnp.zeros(ids.shape)
 
   def _unit_weights(self, sizes: Sizes) -> tuple[Array, Array]:
     """Returns s_k of the position weights and the weights of time, [d]."""
@@ -268,9 +267,60 @@ def attend(u: Array, m: Array, linear: bool | Array, in_memory: Array) -> Array:
   return jnp.where(linear, jnp.where(in_memory, scores, 0.0), p)
 
 
+@jax.custom_vjp
 def _weighted_sum(
-  table: Array, words: Array, weighted: Array, scale: Array
+  table: Array, scale: Array, ids: Array, constant: Array, linear: Array
 ) -> Array:
-  """Embeds sentences [..., d] from their bags of words [..., V]."""
-  rows = table[: words.shape[-1]]  # [V, d]
-  return words @ rows + weighted @ (rows * scale[None])
+  r"""Embeds sentences: :math:`\sum_j (w_j + s_k v_j) A_{x_j k}`.
+
+  The gradient with respect to the table is a product with bags of words: on a
+  CPU and a TPU, adding to single rows would take several times as long. The
+  other arguments are constants without gradient.
+
+  Args:
+    table: A, [V, d].
+    scale: s, [d].
+    ids: x, [..., J] rows of the table.
+    constant: w, [..., J].
+    linear: v, [..., J].
+
+  Returns:
+    [..., d].
+  """
+  scale = jnp.expand_dims(scale, range(ids.ndim - 1))  # [..., 1, d]
+
+  # A loop, because XLA does not fuse a sum over gathered rows, and would do an
+  # unrolled loop again for each use of the result.
+  def add(total, word):
+    ids, constant, linear = word  # [...] each
+    weights = constant[..., None] + linear[..., None] * scale  # [..., d]
+    return total + table[ids] * weights, ()
+
+  words = jax.tree.map(
+    lambda x: jnp.moveaxis(x, -1, 0), (ids, constant, linear)
+  )
+  zeros = jnp.zeros((*ids.shape[:-1], table.shape[1]), table.dtype)
+  return jax.lax.scan(add, zeros, words)[0]
+
+
+def _weighted_sum_forward(table, scale, ids, constant, linear):
+  value = _weighted_sum(table, scale, ids, constant, linear)
+  return value, (table, scale, ids, constant, linear)
+
+
+def _weighted_sum_backward(residuals, gradient):
+  table, scale, ids, constant, linear = residuals
+  symbols = jnp.arange(len(table))[None]
+  flat = [x.reshape(-1, x.shape[-1]) for x in (ids, constant, linear, gradient)]
+  ids, constant, linear, gradient = flat  # [S, J] and [S, d]
+  words = weighted = jnp.zeros(())  # bags [S, V]
+  # A loop, because XLA does not fuse a sum over one-hot vectors.
+  for j in range(ids.shape[-1]):
+    is_symbol = (ids[:, j, None] == symbols).astype(gradient.dtype)
+    words += constant[:, j, None] * is_symbol
+    weighted += linear[:, j, None] * is_symbol
+  d_table = words.T @ gradient + (weighted.T @ gradient) * scale[None]
+  return d_table, None, None, None, None
+
+
+_weighted_sum.defvjp(_weighted_sum_forward, _weighted_sum_backward)

@@ -3,6 +3,7 @@
 from rmc_jax.training.ensemble import create_ensemble
 from rmc_jax.training.ensemble import get_member
 from rmc_jax.training.ensemble import make_ensemble_update
+from rmc_jax.training.ensemble import map_members
 from rmc_jax.training.evaluate import make_evaluate
 from rmc_jax.training.evaluate import make_evaluate_generated
 from rmc_jax.training.nonfinite import NonfiniteConfig
@@ -50,6 +51,7 @@ __all__ = [
   'make_optimizer',
   'make_schedule',
   'make_update',
+  'map_members',
   'may_change_on_resume',
   'per_example',
   'process_rows',
