@@ -123,7 +123,7 @@ class Batches(Source):
   the seed and the step.
 
   Args:
-    sets: G training sets; member m trains on set m // restarts.
+    sets: G training sets; `sets_of_members` has that of each member.
     restarts: members per set.
     batch_size: B, questions of a member in an update.
     seed: of the draws.
@@ -141,7 +141,7 @@ class Batches(Source):
     members: slice,
   ):
     self._sets = sets
-    self._set = np.repeat(np.arange(len(sets.names)), restarts)
+    self._set = sets_of_members(sets, restarts)
     self._batch_size = batch_size
     self._seed = seed
     self._noise = random_noise
@@ -178,6 +178,15 @@ class Batches(Source):
     }
 
 
+def sets_of_members(sets: TrainingSets, restarts: int) -> np.ndarray:
+  """Returns the training set of every member, [G * restarts].
+
+  0, 1, ..., 0, 1, ...: so each device has some of all sets, whose updates do
+  not take the same time.
+  """
+  return np.tile(np.arange(len(sets.names)), restarts)
+
+
 def in_order(
   sets: TrainingSets, questions: babi.Questions, restarts: int, members: slice
 ):
@@ -192,7 +201,7 @@ def in_order(
   Yields:
     Leaves [members, at most 100 questions, ...], as `Batches.batch`.
   """
-  group = np.repeat(np.arange(len(sets.names)), restarts)[members]
+  group = sets_of_members(sets, restarts)[members]
   memory_size = questions.story.shape[2]
   total = questions.answer.shape[1]
   for first in range(0, total, 100):

@@ -9,6 +9,7 @@ import numpy as np
 
 from experiments.babi import analysis
 from experiments.babi.questions import in_order
+from experiments.babi.questions import sets_of_members
 from experiments.babi.questions import TrainingSets
 from rmc_jax import files
 from rmc_jax import losses
@@ -86,16 +87,15 @@ def write(
   runner.progress('test error', 2, 2)
   members = [
     {
-      'set': sets.names[m // restarts],
-      'restart': m % restarts,
+      'set': sets.names[group],
+      'restart': m // len(sets.names),
       'train_error': 1 - float(train[m].mean()),
       'test_error': {
-        str(task): 1
-        - float(test[m][sets.test_task[m // restarts] == task].mean())
-        for task in np.unique(sets.test_task[m // restarts])
+        str(task): 1 - float(test[m][sets.test_task[group] == task].mean())
+        for task in np.unique(sets.test_task[group])
       },
     }
-    for m in range(len(train))
+    for m, group in enumerate(sets_of_members(sets, restarts))
   ]
   if runner.is_primary:
     text = json.dumps(members, indent=1)
