@@ -6,10 +6,10 @@
 #   launch/benchmark.sh BENCHMARK [FLAG]...    see: BENCHMARK --help
 #
 # The first run installs .venv; for `unroll` and `train` the original, as
-# launch/parity.sh does; and for `unroll` PyTorch, in .benchmark, at the versions
-# that launch/benchmark_torch.txt pins. A baseline that cannot be installed is
-# reported and left out. Environment variables, besides those of launch/setup.sh
-# and launch/parity.sh:
+# launch/parity.sh does; and for `unroll` and `babi` PyTorch, in .benchmark, at
+# the versions that launch/benchmark_torch.txt pins. A baseline that cannot be
+# installed is reported and left out. Environment variables, besides those of
+# launch/setup.sh and launch/parity.sh:
 #
 #   RMC_BENCHMARK_HOME=...    where to install PyTorch, instead of .benchmark
 #
@@ -43,7 +43,7 @@ main() {
   case $benchmark in unroll | train)
     "$root/launch/parity.sh" --setup-only || log 'the original will be left out'
   esac
-  case $benchmark in unroll)
+  case $benchmark in unroll | babi)
     set_up_torch || log 'PyTorch will be left out'
   esac
   # -P keeps the current folder off the import path. `exec` passes signals to

@@ -12,6 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import configuration
+from experiments.babi import train as babi
+from experiments.babi.questions import in_order
+from experiments.babi.questions import TrainingSets
 from experiments.benchmarks import counts
 from experiments.benchmarks.sizes import Size
 from experiments.benchmarks.workers import jax_worker
@@ -23,6 +26,7 @@ from experiments.nth_farthest import train as nth_farthest
 import rmc_jax
 from rmc_jax import metrics
 from rmc_jax import training
+from rmc_jax.tasks.babi import Questions
 from rmc_jax.tasks.language.vocabulary import Vocabulary
 from rmc_jax.tasks.learn_to_execute import sample
 from rmc_jax.training import distributed
@@ -174,7 +178,46 @@ def _text(request):
   return read, {'items': items, 'batches': _BATCHES_READ}
 
 
+def _babi(request):
+  """Trains the members of an ensemble of memory networks."""
+  arrays = np.load(request['arrays'])
+  train = Questions(
+    *(arrays[name] for name in ('story', 'length', 'question', 'answer')),
+    supporting=np.zeros((*arrays['answer'].shape, 0), bool),
+  )
+  names = tuple(f'task {g}' for g in range(len(arrays['sizes'])))
+  sets = TrainingSets(
+    names, arrays['sizes'], train, train, train, test_task=np.zeros(0)
+  )
+  config = babi.Config(restarts=request['restarts'], clip_norm='frobenius')
+  experiment = babi.make_experiment(config, sets)
+  tables = {f'embedding_{k}': w for k, w in enumerate(arrays['weights'])}
+
+  def results():
+    """Returns loss and gradients of one member of each set."""
+    loss_fn, _ = babi.make_loss_and_optimizer(config, sets)
+    batch = next(in_order(sets, train, 1, slice(0, len(names))))
+    batch = jax.tree.map(lambda leaf: leaf[:, : config.batch_size], batch)
+
+    def evaluate(params, batch):
+      state = {'linear': jnp.array(False)}
+      return loss_fn(params, state, (), None, batch)[0]
+
+    each = jax.vmap(jax.value_and_grad(evaluate), (None, 0))
+    loss, gradients = each({'memn2n': tables}, batch)
+    gradients = [gradients['memn2n'][name] for name in tables]
+    return {'loss': loss, 'gradients': np.stack(gradients, axis=1)}
+
+  members = len(names) * config.restarts
+  assert experiment.source is not None
+  batches = map(experiment.source.batch, itertools.count())
+  batches = map(parallel.split_batch, batches)
+  step, facts, _ = _train(config, experiment, batches, members)
+  return step, facts, results
+
+
 _PROGRAMS = {
+  'babi': _babi,
   'update': _update,
   'all_reduce': _all_reduce,
   'nth_farthest': functools.partial(_generated, nth_farthest),
@@ -195,7 +238,7 @@ def _train(config, experiment, batches=None, items_per_example=1):
     nonlocal state
     state, sums = experiment.update(state, next(batches) if batches else None)
     means = metrics.divide(sums)  # Blocks.
-    if means['nonfinite']:
+    if np.any(means['nonfinite']):
       raise FloatingPointError(f'An update is not finite: {means}.')
 
   items = updates * config.batch_size * items_per_example
