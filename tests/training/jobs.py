@@ -33,6 +33,39 @@ def run(
   return ended
 
 
+_TRAIN = """
+import importlib
+import sys
+
+from experiments import command_line
+
+name, count, *flags = sys.argv[1:]
+if count != '1':
+  *flags, address, _, index = flags
+  flags += [f'--coordinator_address={address}', f'--num_processes={count}',
+            f'--process_id={index}']
+train, sweep = (
+    importlib.import_module(f'experiments.{name}.{module}')
+    for module in ('train', 'sweep'))
+command_line.main(train.train, train.Config, sweep.PRESETS, experiment=name,
+                  argv=[name, *flags])
+"""
+
+
+def train(
+  name: str, flags: Sequence[str], num_processes: int
+) -> list[tuple[int, str]]:
+  """Runs an experiment on two devices, in one process or in two.
+
+  Returns:
+    As `run`; all exit codes are 0.
+  """
+  arguments = [[name, num_processes, *flags]] * num_processes
+  ended = run(['-c', _TRAIN], arguments, devices=2 // num_processes)
+  assert [code for code, _ in ended] == [0] * num_processes, ended
+  return ended
+
+
 def _run(program, arguments, devices, timeout):
   # Other flags would compile code that differs in the last bit. The last device
   # count applies.

@@ -19,6 +19,7 @@ from rmc_jax.datasets import load
 from rmc_jax.training import parallel
 from rmc_jax.training.ensemble import get_member
 from tests.datasets.babi import stories
+from tests.training import jobs
 
 EPOCH = 900 // 32
 
@@ -225,3 +226,33 @@ def test_selection_is_by_training_error_alone():
 def test_invalid_configuration_is_refused(fields, message):
   with pytest.raises(configuration.ConfigurationError, match=message):
     configuration.validate(config_of('quick', **fields))
+
+
+@pytest.mark.slow
+@pytest.mark.multiprocess
+def test_two_processes_train_like_one(tmp_path, data_dir):
+  flags = [
+    '--preset=pe_ls_rn',
+    '--config.tasks=2,15',
+    '--config.restarts=2',
+    '--config.embedding_size=5',
+    '--config.linear_epochs=1',
+    f'--config.data_dir={data_dir}',
+    f'--config.run.num_steps={3 * EPOCH}',
+  ]
+
+  def run(name, num_processes):
+    workdir = tmp_path / name
+    ended = jobs.train('babi', [*flags, f'--workdir={workdir}'], num_processes)
+    lines = (workdir / 'metrics.jsonl').read_text().splitlines()
+    metrics = [json.loads(line) | {'time': None} for line in lines]
+    errors = json.loads((workdir / analysis.ERRORS).read_text())
+    return metrics, errors, ended[-1][1]
+
+  one, one_errors, _ = run('one', 1)
+  two, two_errors, second_said = run('two', 2)
+  assert [line['step'] for line in two] == [EPOCH, 2 * EPOCH, 3 * EPOCH]
+  # A member is on one device in both, so it makes the same updates.
+  assert two == one
+  assert two_errors == one_errors
+  assert 'mean' not in second_said  # Only the primary prints.

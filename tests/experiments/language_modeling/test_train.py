@@ -280,23 +280,6 @@ def test_configuration_that_the_text_does_not_allow_is_refused(
     run_experiment(config, tmp_path)
 
 
-PROGRAM = """
-import sys
-
-from experiments import command_line
-from experiments.language_modeling import sweep
-from experiments.language_modeling import train
-
-*flags, address, count, index = sys.argv[1:]
-if count:
-  flags += [f'--coordinator_address={address}', f'--num_processes={count}',
-            f'--process_id={index}']
-command_line.main(
-    train.train, train.Config, sweep.PRESETS, experiment='language_modeling',
-    argv=['page', *flags])
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.multiprocess
 def test_two_processes_train_like_one(tmp_path):
@@ -314,13 +297,7 @@ def test_two_processes_train_like_one(tmp_path):
 
   def run(name, num_processes):
     own = [*flags, f'--workdir={tmp_path / name}']
-    alone = ['', '', ''] if num_processes == 1 else []
-    ended = jobs.run(
-      ['-c', PROGRAM],
-      [[*own, *alone]] * num_processes,
-      devices=2 // num_processes,
-    )
-    assert [code for code, _ in ended] == [0] * num_processes, ended
+    ended = jobs.train('language_modeling', own, num_processes)
     summary = json.loads((tmp_path / name / analysis.SUMMARY).read_text())
     return read_metrics(tmp_path / name), summary, ended[-1][1]
 
