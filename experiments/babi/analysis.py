@@ -1,8 +1,9 @@
-"""Scores memory networks on bAbI: table 1, next to the paper's.
+"""Scores memory networks on bAbI: table 1, next to the paper's, and figure 2.
 
   python -m experiments.babi.analysis runs/babi-pe_ls_rn
 
-Several runs share a table and a figure, in their common folder.
+Several runs share a table and a figure, in their common folder; attention is of
+one run.
 """
 
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.babi import hops
 from rmc_jax.analysis import runs as runs_lib
 from rmc_jax.analysis.curves import draw_curves
 from rmc_jax.analysis.table import text_table
@@ -76,31 +78,39 @@ Member = Mapping[str, Any]
 
 
 def score(members: Sequence[Member]) -> dict[int, float]:
-  """Returns task -> test error of the member with the lowest training error.
+  """Returns task -> test error of the selected member.
 
-  A task has failed above FAILED. Among equal training errors the first member
-  counts; test errors play no part in the selection.
+  A task has failed above FAILED.
   """
-  best: dict[str, Member] = {}
-  for member in members:
-    name = member['set']
-    if name not in best or member['train_error'] < best[name]['train_error']:
-      best[name] = member
   return {
     int(task): error
-    for member in best.values()
-    for task, error in member['test_error'].items()
+    for index in select(members).values()
+    for task, error in members[index]['test_error'].items()
   }
 
 
+def select(members: Sequence[Member]) -> dict[str, int]:
+  """Returns set -> index of the member with the lowest training error.
+
+  Among equal training errors the first member counts; test errors play no part
+  in the selection.
+  """
+  best: dict[str, int] = {}
+  for index, member in enumerate(members):
+    held = best.setdefault(member['set'], index)
+    if member['train_error'] < members[held]['train_error']:
+      best[member['set']] = index
+  return best
+
+
 def report(*workdirs: pathlib.Path) -> str:
-  """Draws learning curves and describes the errors.
+  """Draws learning curves and attention, and describes the errors.
 
   Args:
     *workdirs: finished runs of `experiments.babi.train`.
 
   Returns:
-    A table with a row per task, and the paths.
+    A table with a row per task, for one run also `hops.table`, and the paths.
 
   Raises:
     ValueError: a folder is not a finished run.
@@ -110,10 +120,14 @@ def report(*workdirs: pathlib.Path) -> str:
   path = runs_lib.common_folder(runs) / CURVE
   curves = [(run.name, _mean_over_members(run.records)) for run in runs]
   draw_curves(path, {'mean over members': curves}, metric='accuracy')
-  lines = [table(runs, members), '', f'curve: {path}']
+  tables, paths = [table(runs, members), ''], [f'curve: {path}']
   if len(runs) == 1:
-    lines.append(f'checkpoints: {workdirs[0] / runs_lib.CHECKPOINTS}')
-  return '\n'.join(lines)
+    (workdir,) = workdirs
+    if examples := hops.read(workdir):
+      tables += [hops.table(examples), '']
+      paths += hops.draw(workdir, examples)
+    paths.append(f'checkpoints: {workdir / runs_lib.CHECKPOINTS}')
+  return '\n'.join([*tables, *paths])
 
 
 def table(

@@ -22,6 +22,7 @@ class TrainingSets(NamedTuple):
 
   Attributes:
     names: [G] 'task 3', or 'joint'.
+    vocabularies: [G] the symbols of each set.
     sizes: [G, 3] int32, see `rmc_jax.models.memn2n.Sizes`.
     train: leaves [G, number of questions, ...].
     valid: the same.
@@ -30,6 +31,7 @@ class TrainingSets(NamedTuple):
   """
 
   names: tuple[str, ...]
+  vocabularies: tuple[babi.Vocabulary, ...]
   sizes: np.ndarray
   train: babi.Questions
   valid: babi.Questions
@@ -62,7 +64,7 @@ def open_sets(
     ]
     for split in ('train', 'test')
   )
-  vocabularies = list(map(babi.Vocabulary.build, train, test))
+  vocabularies = tuple(map(babi.Vocabulary.build, train, test))
   sizes = np.array(list(map(_sizes, vocabularies, train, test)), np.int32)
   longest = int(sizes[:, 2].max())
 
@@ -83,6 +85,7 @@ def open_sets(
   first = total - total // _VALID
   return TrainingSets(
     names=('joint',) if joint else tuple(f'task {task}' for task in tasks),
+    vocabularies=vocabularies,
     sizes=sizes,
     train=babi.Questions(*(leaf[:, order[:first]] for leaf in all_train)),
     valid=babi.Questions(*(leaf[:, order[first:]] for leaf in all_train)),

@@ -1,4 +1,4 @@
-"""Evaluates the members of an ensemble and writes their errors."""
+"""Evaluates the members of an ensemble; writes their errors and examples."""
 
 from collections.abc import Callable
 import json
@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from experiments.babi import analysis
+from experiments.babi import examples
 from experiments.babi.questions import in_order
 from experiments.babi.questions import sets_of_members
 from experiments.babi.questions import TrainingSets
@@ -72,15 +73,17 @@ def sums(evaluated: tuple[np.ndarray, np.ndarray]) -> SumsAndCounts:
 
 def write(
   runner: Runner,
+  network: hk.Transformed,
   sets: TrainingSets,
-  evaluate: Evaluate,
   state: TrainState,
   restarts: int,
 ) -> None:
   """Writes the training error and the test errors of every member.
 
-  Every process of a job must call it.
+  Then writes examples of the selected members, see `examples.write`. Every
+  process of a job must call it.
   """
+  evaluate = make_evaluate(network, sets, restarts)
   _, train = evaluate(state, sets.train)
   runner.progress('training error', 1, 2)
   _, test = evaluate(state, sets.test)
@@ -100,3 +103,4 @@ def write(
   if runner.is_primary:
     text = json.dumps(members, indent=1)
     files.atomic_write(runner.workdir / analysis.ERRORS, text.encode())
+  examples.write(runner, network, sets, state, members)

@@ -58,6 +58,10 @@ class Vocabulary:
     """The id of every symbol."""
     return {symbol: index for index, symbol in enumerate(self.symbols)}
 
+  def decode(self, ids: Iterable[int]) -> str:
+    """Returns the words of a sentence, joined by spaces; without nil."""
+    return ' '.join(self.symbols[index] for index in ids if index)
+
 
 class Questions(NamedTuple):
   """Encoded questions, [N, ...].

@@ -10,15 +10,14 @@ import pytest
 
 from experiments import configuration
 from experiments.babi import analysis
+from experiments.babi import hops
 from experiments.babi import linear_start as lib
 from experiments.babi import questions
 from experiments.babi import sweep
 from experiments.babi import train
 from rmc_jax import training
-from rmc_jax.datasets import load
 from rmc_jax.training import parallel
 from rmc_jax.training.ensemble import get_member
-from tests.datasets.babi import stories
 from tests.training import jobs
 
 EPOCH = 900 // 32
@@ -27,14 +26,6 @@ EPOCH = 900 // 32
 def config_of(preset, **fields):
   config = configuration.with_preset(train.Config, sweep.PRESETS, preset)
   return dataclasses.replace(config, **fields)
-
-
-@pytest.fixture(scope='session')
-def data_dir(tmp_path_factory):
-  folder = tmp_path_factory.mktemp('babi')
-  stories.write(folder / 'copy')
-  load.prepare('babi/en', data_dir=folder, manual_dir=folder / 'copy')
-  return folder
 
 
 def short(data_dir, epochs=2, **fields):
@@ -164,6 +155,59 @@ def test_run_learns_and_resumes_to_the_same_errors(tmp_path, data_dir, capsys):
   out = capsys.readouterr().out
   assert '15: basic deduction' in out
   assert 'failed (> 5 %)' in out
+  for name in ('figures/attention.png', 'figures/examples.html'):
+    assert str(tmp_path / 'resumed' / name) in out
+    assert (tmp_path / 'resumed' / name).stat().st_size > 1000
+  # A row each in the tables of errors and of attention.
+  assert out.count('2: 2 supporting facts') == 2 * 3
+  several = analysis.report(tmp_path / 'whole', tmp_path / 'resumed')
+  assert 'attention' not in several
+  (tmp_path / 'whole' / hops.EXAMPLES).unlink()
+  assert 'attention' not in analysis.report(tmp_path / 'whole')
+
+
+PROGRAM = """
+import sys
+
+from experiments import command_line
+from experiments.babi import sweep
+from experiments.babi import train
+
+*flags, address, count, index = sys.argv[1:]
+if count:
+  flags += [f'--coordinator_address={address}', f'--num_processes={count}',
+            f'--process_id={index}']
+command_line.main(
+    train.train, train.Config, sweep.PRESETS, 'babi', argv=['page', *flags])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.multiprocess
+def test_two_processes_write_what_one_does(tmp_path, data_dir):
+  flags = [
+    f'--config.data_dir={data_dir}',
+    '--config.tasks=(2, 15)',
+    '--config.linear_epochs=1',
+    '--config.restarts=3',
+    f'--config.run.num_steps={3 * EPOCH}',
+  ]
+
+  def run(num_processes):
+    workdir = tmp_path / str(num_processes)
+    own = [*flags, f'--workdir={workdir}']
+    alone = ['', '', ''] if num_processes == 1 else []
+    ended = jobs.run(
+      ['-c', PROGRAM],
+      [[*own, *alone]] * num_processes,
+      devices=2 // num_processes,
+    )
+    assert [code for code, _ in ended] == [0] * num_processes, ended
+    files = (workdir / analysis.ERRORS, workdir / hops.EXAMPLES)
+    return [json.loads(file.read_text()) for file in files]
+
+  # Every member is computed alone, on one device or another.
+  assert run(2) == run(1)
 
 
 def test_member_alone_trains_as_in_the_ensemble(data_dir):
@@ -210,6 +254,8 @@ def test_selection_is_by_training_error_alone():
     for train_error, test in ((0.2, 0.0), (0.1, 0.5), (0.1, 0.1), (0.3, 0.2))
   ]
   assert analysis.score(members) == {1: 0.5}
+  other = {'set': 'task 2', 'train_error': 0.4, 'test_error': {'2': 0.3}}
+  assert analysis.select([other, *members]) == {'task 2': 0, 'task 1': 2}
 
 
 @pytest.mark.parametrize(

@@ -27,29 +27,25 @@ def questions():
   return babi.parse(TEXT.splitlines(), 'text')
 
 
-def decode(vocabulary, ids):
-  return ' '.join(vocabulary.symbols[i] for i in ids if i)
-
-
 def test_newest_statement_is_first():
   vocabulary = babi.Vocabulary.build(questions())
   encoded = babi.encode(questions(), vocabulary)
   assert vocabulary.symbols[0] == '<nil>'
   assert vocabulary.size == 1 + 17
   assert encoded.story.shape == (2, 3, 5)
-  assert [decode(vocabulary, words) for words in encoded.story[0]] == [
+  assert [vocabulary.decode(words) for words in encoded.story[0]] == [
     'mary got the milk',
     'john got the apple there',
     'mary moved',
   ]
-  assert [decode(vocabulary, words) for words in encoded.story[1]] == [
+  assert [vocabulary.decode(words) for words in encoded.story[1]] == [
     'fred left',
     '',
     '',
   ]
   assert encoded.length.tolist() == [3, 1]
-  assert decode(vocabulary, encoded.question[1]) == 'where is fred'
-  assert decode(vocabulary, encoded.answer) == 'apple,milk office'
+  assert vocabulary.decode(encoded.question[1]) == 'where is fred'
+  assert vocabulary.decode(encoded.answer) == 'apple,milk office'
   assert encoded.supporting.tolist() == [
     [True, True, False],
     [True, False, False],
@@ -60,7 +56,7 @@ def test_oldest_statements_are_dropped():
   vocabulary = babi.Vocabulary.build(questions())
   encoded = babi.encode(questions(), vocabulary, memory_size=1, sentence_size=7)
   assert encoded.story.shape == (2, 1, 7)
-  assert decode(vocabulary, encoded.story[0, 0]) == 'mary got the milk'
+  assert vocabulary.decode(encoded.story[0, 0]) == 'mary got the milk'
   assert encoded.length.tolist() == [1, 1]
   assert encoded.supporting.tolist() == [[True], [True]]
 
