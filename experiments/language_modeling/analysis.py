@@ -7,7 +7,6 @@ Several runs share tables and figures, in the folder that contains them.
 
 from collections.abc import Mapping
 from collections.abc import Sequence
-import json
 import pathlib
 import sys
 import textwrap
@@ -65,7 +64,7 @@ def report(*workdirs: pathlib.Path) -> str:
   runs = [_read(workdir) for workdir in workdirs]
   folder = runs_lib.common_folder([each.run for each in runs])
   title = ', '.join(sorted({each.config['corpus'] for each in runs}))
-  labelled = [(each.run.name, _perplexities(each.run.records)) for each in runs]
+  labelled = [(each.run.name, perplexities(each.run.records)) for each in runs]
   draw_curves(folder / CURVES, {title: labelled}, metric='perplexity')
   by_length = [
     (each.run.name, {int(k): v for k, v in lengths.items()})
@@ -139,6 +138,21 @@ def frequency_table(runs: Sequence[Measured]) -> str:
   return text_table(rows)
 
 
+def perplexities(records: Sequence[Mapping[str, Any]]) -> list[dict]:
+  """Returns the lines of a log with perplexity, exp of the loss."""
+  return [
+    {
+      'step': line['step'],
+      **{
+        group: {'perplexity': exp(line[group]['loss'])}
+        for group in ('train', 'eval')
+        if line.get(group, {}).get('loss') is not None
+      },
+    }
+    for line in records
+  ]
+
+
 def _one_of_each_text(runs: Sequence[Measured]) -> dict[str, Measured]:
   """Returns a run for each corpus and vocabulary, by a label."""
   one_of_each = {}
@@ -152,34 +166,7 @@ def _one_of_each_text(runs: Sequence[Measured]) -> dict[str, Measured]:
 
 def _read(workdir: pathlib.Path) -> Measured:
   run = runs_lib.read_run(workdir, 'language_modeling')
-  path = workdir / SUMMARY
-  if not path.exists():
-    raise ValueError(
-      f'{workdir} has no {SUMMARY}, which a run writes at its end; train it '
-      'further.'
-    )
-  try:
-    return Measured(run, json.loads(path.read_text()))
-  except ValueError as error:
-    raise ValueError(
-      f'{path} cannot be read ({error}). Start the training command again, '
-      'which rewrites it.'
-    ) from error
-
-
-def _perplexities(records: Sequence[Mapping[str, Any]]) -> list[dict]:
-  """Returns the lines of a log with perplexity, exp of the loss."""
-  return [
-    {
-      'step': line['step'],
-      **{
-        group: {'perplexity': exp(line[group]['loss'])}
-        for group in ('train', 'eval')
-        if line.get(group, {}).get('loss') is not None
-      },
-    }
-    for line in records
-  ]
+  return Measured(run, runs_lib.read_result(workdir, SUMMARY))
 
 
 if __name__ == '__main__':

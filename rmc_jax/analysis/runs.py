@@ -71,6 +71,27 @@ def read_config(workdir: pathlib.Path, *experiments: str) -> dict[str, Any]:
   return saved
 
 
+def read_result(workdir: pathlib.Path, name: str) -> Any:
+  """Reads a JSON file that a run writes at its end.
+
+  Raises:
+    ValueError: it is missing or damaged.
+  """
+  path = workdir / name
+  if not path.exists():
+    raise ValueError(
+      f'{workdir} has no {name}, which a run writes at its end; train it '
+      'further.'
+    )
+  try:
+    return json.loads(path.read_text())
+  except ValueError as error:
+    raise ValueError(
+      f'{path} cannot be read ({error}). Start the training command again, '
+      'which rewrites it.'
+    ) from error
+
+
 def evaluations(run: Run, metric: str) -> list[float]:
   """Returns a metric of all evaluations.
 

@@ -3,6 +3,13 @@
 from rmc_jax.models.encoder_decoder import EncoderDecoder
 from rmc_jax.models.language_model import LanguageModel
 from rmc_jax.models.memn2n import MemN2N
+from rmc_jax.models.memn2n_language import MemN2NLanguageModel
 from rmc_jax.models.sequence_classifier import SequenceClassifier
 
-__all__ = ['EncoderDecoder', 'LanguageModel', 'MemN2N', 'SequenceClassifier']
+__all__ = [
+  'EncoderDecoder',
+  'LanguageModel',
+  'MemN2N',
+  'MemN2NLanguageModel',
+  'SequenceClassifier',
+]

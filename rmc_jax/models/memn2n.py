@@ -201,9 +201,7 @@ class MemN2N(hk.Module):
     size = self._embedding_size
     if self._tying == 'layerwise':
       u = u @ hk.get_parameter('hop', (size, size), init=self._init).T
-    u += output
-    is_linear = jnp.arange(size)[None] < size - self._num_relu  # [1, d]
-    return jnp.where(is_linear, u, jax.nn.relu(u))
+    return relu_on_last(u + output, self._num_relu)
 
   def _embed(
     self, table: Array, ids: Array, scale: Array, sizes: Sizes
@@ -253,7 +251,12 @@ def consecutive(story: Array) -> Array:
   return jnp.where(is_statement, jnp.arange(1, story.shape[1] + 1)[None], 0)
 
 
-def attend(u: Array, m: Array, linear: bool | Array, in_memory: Array) -> Array:
+def attend(
+  u: Array,
+  m: Array,
+  linear: bool | Array = False,
+  in_memory: bool | Array = True,
+) -> Array:
   """Returns the attention [B, M] of queries [B, d] to slots [B, M, d].
 
   Args:
@@ -265,6 +268,13 @@ def attend(u: Array, m: Array, linear: bool | Array, in_memory: Array) -> Array:
   scores = jnp.einsum('bd,bmd->bm', u, m)
   p = jax.nn.softmax(jnp.where(in_memory, scores, -jnp.inf))
   return jnp.where(linear, jnp.where(in_memory, scores, 0.0), p)
+
+
+def relu_on_last(u: Array, num_relu: int) -> Array:
+  """Returns [B, d] with a ReLU on the last `num_relu` units."""
+  size = u.shape[-1]
+  is_linear = jnp.arange(size)[None] < size - num_relu  # [1, d]
+  return jnp.where(is_linear, u, jax.nn.relu(u))
 
 
 @jax.custom_vjp

@@ -18,7 +18,7 @@ from rmc_jax.training.state import TrainState
 from rmc_jax.types import Array
 from rmc_jax.types import ArrayTree
 
-# (params, network_state, batch) -> name -> (sums [B], counts [B])
+# (params, network_state, batch) -> name -> (sums, counts), [B] or [B, ...]
 MetricFn = Callable[
   [ArrayTree, ArrayTree, ArrayTree], dict[str, tuple[Array, Array]]
 ]
@@ -35,15 +35,15 @@ def make_evaluate(
 
   Args:
     metric_fn: returns a sum and a count for each example of the batch, such as
-      `jax.vmap(losses.softmax_cross_entropy)(logits, labels)`. Gets no key:
-      dropout is off.
+      `jax.vmap(losses.softmax_cross_entropy)(logits, labels)`, or arrays of
+      both. Gets no key: dropout is off.
     examples: leaves [examples, ...], the whole split, the same on every
       process; each process loads its own part of every batch.
     global_batch_size: examples in a batch, over all devices of the job.
     devices: see `parallel`.
 
   Returns:
-    `evaluate(state) -> name -> (sum, count)` in floats. The state comes from
+    `evaluate(state) -> name -> (sum, count)` in float64. The state comes from
     `place_state` or an update and is not donated. A collective of all
     processes; all get the same result.
 
@@ -60,12 +60,8 @@ def make_evaluate(
     params, network_state = variables
     metrics = metric_fn(params, network_state, batch['examples'])
     _check_metrics(metrics, per_device)
-    # Not a product, because the metric of padding may be nan.
     real = batch['is_real']  # [B / devices]
-    sums = {
-      name: tuple(jnp.where(real, values, 0).sum() for values in pair)
-      for name, pair in metrics.items()
-    }
+    sums = jax.tree.map(lambda values: _masked_sum(values, real), metrics)
     return (real.sum(), sums), carry
 
   total = parallel.parallel_map(batch_sums, devices)
@@ -87,7 +83,7 @@ def make_evaluate(
       real, sums = jax.device_get((real, sums))
       counted += int(real)
       # In float64, because float32 sums are inexact after some millions.
-      totals.append(jax.tree.map(float, sums))
+      totals.append(jax.tree.map(np.float64, sums))
     if counted != num_examples:
       raise RuntimeError(
         f'Evaluation counted {counted} examples of a split of {num_examples}.'
@@ -124,10 +120,19 @@ def make_evaluate_generated(
   )
 
 
+def _masked_sum(values: Array, real: Array) -> Array:
+  """Returns the sum [...] of the real rows of [B, ...]."""
+  real = real.reshape(-1, *[1] * (values.ndim - 1))
+  # Not a product, because the metric of padding may be nan.
+  return jnp.where(real, values, 0).sum(0)
+
+
 def _check_metrics(metrics: SumsAndCounts, per_device: int) -> None:
   for name, pair in metrics.items():
     shapes = [np.shape(values) for values in pair]
-    if shapes != [(per_device,), (per_device,)]:
+    if (
+      len(set(shapes)) != 1 or shapes[0][:1] != (per_device,) or len(pair) != 2
+    ):
       raise ValueError(
         f'metric_fn must return a sum and a count for each of the '
         f'{per_device} examples, such as jax.vmap(metrics.accuracy) does. Got '

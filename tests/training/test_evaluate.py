@@ -63,6 +63,24 @@ def test_every_example_counts_once(size, num_devices):
   assert metrics.divide(sums)['examples'] == 1.0
 
 
+def test_metrics_may_be_arrays():
+  x = np.random.default_rng(0).normal(size=(13, 3, 2)).astype(np.float32)
+  evaluate = evaluate_lib.make_evaluate(
+    lambda params, network_state, batch: {
+      'x': (batch * params['scale'], jnp.ones_like(batch))
+    },
+    x,
+    global_batch_size=B,
+  )
+  sums = evaluate(make_state())
+  # Float32 sums of 13 numbers of size 1.
+  np.testing.assert_allclose(sums['x'][0], 2 * x.sum(0), rtol=2e-6, atol=2e-6)
+  np.testing.assert_array_equal(sums['x'][1], np.full((3, 2), 13))
+  np.testing.assert_allclose(
+    metrics.divide(sums)['x'], 2 * x.mean(0), rtol=2e-6, atol=2e-7
+  )
+
+
 def sample(key):
   drawn = jax.random.uniform(key, (4,))
   return {'x': drawn[:3], 'weight': drawn[3]}
@@ -139,6 +157,18 @@ def test_metric_summed_over_the_batch_raises():
     summed, make_examples(13), global_batch_size=B
   )
   with pytest.raises(ValueError, match=r"2 examples.*'value': \[\(\), \(\)\]"):
+    evaluate(make_state())
+
+
+def test_sums_and_counts_of_different_shapes_raise():
+  def uneven(params, network_state, batch):
+    del params, network_state
+    return {'x': (batch['x'], batch['weight'])}
+
+  evaluate = evaluate_lib.make_evaluate(
+    uneven, make_examples(13), global_batch_size=B
+  )
+  with pytest.raises(ValueError, match=r"'x': \[\(2, 3\), \(2,\)\]"):
     evaluate(make_state())
 
 

@@ -1,0 +1,1 @@
+"""The language model of end-to-end memory networks."""
