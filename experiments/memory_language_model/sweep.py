@@ -28,8 +28,6 @@ TEXT8 = {
   'run': _run(15_300_000),  # about as many words
 }
 
-_WIKITEXT2_WORDS = 2_088_628
-
 PRESETS = {
   # In minutes on two CPU cores.
   'quick': {
@@ -39,9 +37,15 @@ PRESETS = {
     'num_linear': 32,
     'num_hops': 3,
     'memory_size': 50,
-    'run': _run(_WIKITEXT2_WORDS, epochs=2),
+    'eval_tokens': 20_000,
+    'run': {
+      'num_steps': 24_000,
+      'log_every': 500,
+      'eval_every': 4000,
+      'checkpoint_every': 4000,
+    },
   },
-  'wikitext2': {'corpus': 'wikitext2', 'run': _run(_WIKITEXT2_WORDS)},
+  'wikitext2': {'corpus': 'wikitext2', 'run': _run(2_088_628)},
   'ptb': PTB,
   'text8': TEXT8,
 }

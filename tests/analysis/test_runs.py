@@ -28,6 +28,17 @@ def test_read_run(tmp_path):
     runs.evaluations(run._replace(records=run.records[:1]), 'loss')
 
 
+def test_results_of_a_finished_run(tmp_path):
+  with pytest.raises(ValueError, match='no errors.json.*train it further'):
+    runs.read_result(tmp_path, 'errors.json')
+  path = tmp_path / 'errors.json'
+  path.write_text('[0.5')
+  with pytest.raises(ValueError, match=r'errors\.json cannot be .*rewrites'):
+    runs.read_result(tmp_path, 'errors.json')
+  path.write_text('[0.5]')
+  assert runs.read_result(tmp_path, 'errors.json') == [0.5]
+
+
 def test_folders_that_are_not_runs_are_refused(tmp_path):
   with pytest.raises(ValueError, match='not the folder of a run'):
     runs.read_run(tmp_path, 'toy')

@@ -1,8 +1,10 @@
 """A synthetic corpus of a few words, and runs that take seconds."""
 
 import dataclasses
+import pathlib
 
 from experiments import configuration
+from experiments.language_modeling import corpus
 from experiments.language_modeling import sweep
 from experiments.language_modeling import train
 from rmc_jax import training
@@ -14,6 +16,20 @@ TEXTS = {
   'valid': (' '.join(WORDS) + '\n') * 5,
   'test': (' '.join(WORDS[:7]) + ' unheard\n') * 6,
 }
+
+
+def replace_documents(monkeypatch):
+  """Makes every prepared corpus the synthetic one, kept in its `data_dir`."""
+  monkeypatch.setattr(
+    corpus.load,
+    'documents',
+    lambda name, split, data_dir: iter([TEXTS[split]]),
+  )
+  monkeypatch.setattr(
+    corpus.load,
+    'folder',
+    lambda name, data_dir: pathlib.Path(data_dir) / name,
+  )
 
 
 def config_of(preset, **fields):
