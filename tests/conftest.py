@@ -47,7 +47,7 @@ def free_compiled_programs():
 def limit_memory():
   """Does the same within a module that compiles a lot."""
   yield
-  _free_above(1.3e9)
+  _free_above(0.9e9)
 
 
 def _free_above(limit):

@@ -187,7 +187,13 @@ def _babi(request):
   )
   names = tuple(f'task {g}' for g in range(len(arrays['sizes'])))
   sets = TrainingSets(
-    names, arrays['sizes'], train, train, train, test_task=np.zeros(0)
+    names,
+    vocabularies=(),
+    sizes=arrays['sizes'],
+    train=train,
+    valid=train,
+    test=train,
+    test_task=np.zeros(0),
   )
   config = babi.Config(restarts=request['restarts'], clip_norm='frobenius')
   experiment = babi.make_experiment(config, sets)
