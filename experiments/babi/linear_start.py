@@ -8,11 +8,21 @@ of the learning rate begins when the softmax is back.
 import jax.numpy as jnp
 import optax
 
+from rmc_jax.errors import ConfigurationError
 from rmc_jax.training import parallel
 from rmc_jax.training import TrainState
 from rmc_jax.types import Array
 
 KINDS = ('none', 'fixed', 'validation')
+
+
+def check_interval(kind: str, eval_every: int, epoch: int) -> None:
+  """Checks that evaluations, where a start may end, are those of epochs."""
+  if kind != 'none' and eval_every != epoch:
+    raise ConfigurationError(
+      f'run.eval_every must be {epoch}, the updates of an epoch, with a linear '
+      f'start, which is checked at evaluations. Got: {eval_every}.'
+    )
 
 
 def initial_state(kind: str) -> dict[str, Array]:

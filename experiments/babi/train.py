@@ -23,19 +23,16 @@ import optax
 from experiments import command_line
 from experiments.babi import analysis
 from experiments.babi import linear_start
+from experiments.babi import questions
 from experiments.babi import results
 from experiments.babi import sweep
 from experiments.babi.padding import skip_padding
-from experiments.babi.questions import Batches
-from experiments.babi.questions import in_order
-from experiments.babi.questions import open_sets
 from experiments.babi.questions import TrainingSets
 from rmc_jax import losses
 from rmc_jax import metrics
 from rmc_jax import training
 from rmc_jax.checks import one_of
 from rmc_jax.checks import positive_int
-from rmc_jax.errors import ConfigurationError
 from rmc_jax.models import MemN2N
 from rmc_jax.models.memn2n import Sizes
 
@@ -130,8 +127,8 @@ def make_init(config: Config, sets: TrainingSets):
   """Makes the function that returns the members before the first update."""
   network = make_network(config, sets)
   optimizer = make_optimizer(config, epoch_size(config, sets))
-  example = next(in_order(sets, sets.train, 1, slice(0, 1)))
-  example = jax.tree.map(lambda leaf: leaf[0], example)
+  batch = next(questions.in_order(sets, sets.train, 1, slice(0, 1)))
+  example = jax.tree.map(lambda leaf: leaf[0], batch)
 
   def init_member(key):
     params = network.init(key, example, False)
@@ -179,7 +176,7 @@ def make_experiment(config: Config, sets: TrainingSets) -> training.Experiment:
       reduction='sum',  # The paper does not average over the batch.
     ),
     evaluate=lambda state: results.sums(evaluate(state, sets.valid)),
-    source=Batches(
+    source=questions.Batches(
       sets,
       config.restarts,
       config.batch_size,
@@ -195,13 +192,11 @@ def make_experiment(config: Config, sets: TrainingSets) -> training.Experiment:
 
 def train(config: Config, runner: training.Runner) -> None:
   """Trains, evaluates and draws; resumes a run in the workdir."""
-  sets = open_sets(config.version, config.tasks, config.joint, config.data_dir)
+  sets = questions.open_sets(
+    config.version, config.tasks, config.joint, config.data_dir
+  )
   epoch = epoch_size(config, sets)
-  if config.linear_start != 'none' and config.run.eval_every != epoch:
-    raise ConfigurationError(
-      f'run.eval_every must be {epoch}, the updates of an epoch, with a linear '
-      f'start, which is checked at evaluations. Got: {config.run.eval_every}.'
-    )
+  linear_start.check_interval(config.linear_start, config.run.eval_every, epoch)
   state = runner.train(make_experiment(config, sets), config.run)
   network = make_network(config, sets)
   results.write(runner, network, sets, state, config.restarts)
