@@ -4,6 +4,7 @@ from rmc_jax.models.encoder_decoder import EncoderDecoder
 from rmc_jax.models.language_model import LanguageModel
 from rmc_jax.models.memn2n import MemN2N
 from rmc_jax.models.memn2n_language import MemN2NLanguageModel
+from rmc_jax.models.question_answering import QuestionAnswering
 from rmc_jax.models.sequence_classifier import SequenceClassifier
 
 __all__ = [
@@ -11,5 +12,6 @@ __all__ = [
   'LanguageModel',
   'MemN2N',
   'MemN2NLanguageModel',
+  'QuestionAnswering',
   'SequenceClassifier',
 ]

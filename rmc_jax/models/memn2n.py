@@ -9,10 +9,12 @@ import jax.numpy as jnp
 
 from rmc_jax.checks import one_of
 from rmc_jax.checks import positive_int
+from rmc_jax.ops.position_encoding import embed_sentences
+from rmc_jax.ops.position_encoding import ENCODINGS
+from rmc_jax.ops.position_encoding import unit_scale
 from rmc_jax.types import Array
 
 TYINGS = ('adjacent', 'layerwise')
-ENCODINGS = ('bow', 'position', 'paper_position')
 
 
 class Sizes(NamedTuple):
@@ -54,14 +56,9 @@ class MemN2N(hk.Module):
     'layerwise': one A and one C for all hops, B and W of their own, and
       :math:`u_{k+1} = H u_k + \sum_i p_i c_i`.
 
-  Position weights of word j = 1, 2, ... and unit k = 1, ..., d:
-
-    'bow': 1, a bag of words.
-    'position': :math:`1 + 4 (k - (d+1)/2) (j - (J+1)/2) / (d J)`, as in the
-      authors' code, with J - 1 words in the longest sentence of the task. T is
-      an embedded word in column J.
-    'paper_position': :math:`(1 - j/J) - (k/d)(1 - 2j/J)`, with J the words of
-      that sentence.
+  The position weights are those of `rmc_jax.ops.position_encoding`. With
+  'position', as in the authors' code, the longest sentence of the task has
+  J - 1 words, and T is an embedded word in column J.
 
   Source: Sukhbaatar et al. 2015, "End-to-end memory networks", sections 2 and
   4.1, and the authors' MATLAB code, MemN2N-babi-matlab.
@@ -208,34 +205,17 @@ class MemN2N(hk.Module):
   ) -> Array:
     """Embeds sentences [..., J] as weighted sums of rows [..., d]."""
     rows = table[: self._vocabulary_size]
-    weights = scale, *self._word_weights(ids, sizes)
-    scale, constant, linear = (w.astype(table.dtype) for w in weights)
-    return _weighted_sum(rows, scale, ids, constant, linear)
-
-  def _word_weights(self, ids: Array, sizes: Sizes) -> tuple[Array, Array]:
-    """Returns w_j and v_j of the position weights, [..., J] each.
-
-    The weights of unit k are l_kj = w_j + s_k v_j, with s of `_unit_weights`.
-    """
-    j = jnp.arange(1.0, ids.shape[-1] + 1)
-    j = jnp.broadcast_to(j, ids.shape)
-    if self._encoding == 'position':
-      return jnp.ones(ids.shape), j - (sizes.sentence + 2) / 2
-    if self._encoding == 'paper_position':
-      num_words = jnp.maximum((ids > 0).sum(-1, keepdims=True), 1)  # [..., 1]
-      return 1 - j / num_words, 1 - 2 * j / num_words
-    return jnp.ones(ids.shape), jnp.zeros(ids.shape)
+    return embed_sentences(
+      rows, ids, scale, self._encoding, columns=sizes.sentence + 1
+    )
 
   def _unit_weights(self, sizes: Sizes) -> tuple[Array, Array]:
     """Returns s_k of the position weights and the weights of time, [d]."""
-    size = self._embedding_size
-    k = jnp.arange(1.0, size + 1)
+    columns = sizes.sentence + 1
+    s = unit_scale(self._encoding, self._embedding_size, columns)
     if self._encoding == 'position':
-      columns = sizes.sentence + 1
-      s = 4 * (k - (size + 1) / 2) / (size * columns)
       return s, 1 + s * (columns - 1) / 2
-    s = -k / size if self._encoding == 'paper_position' else jnp.zeros(size)
-    return s, jnp.ones(size)
+    return s, jnp.ones_like(s)
 
   def _mask_classes(self, logits: Array, sizes: Sizes) -> Array:
     """Sets the logits of symbols and times beyond the task's to -inf."""
@@ -275,62 +255,3 @@ def relu_on_last(u: Array, num_relu: int) -> Array:
   size = u.shape[-1]
   is_linear = jnp.arange(size)[None] < size - num_relu  # [1, d]
   return jnp.where(is_linear, u, jax.nn.relu(u))
-
-
-@jax.custom_vjp
-def _weighted_sum(
-  table: Array, scale: Array, ids: Array, constant: Array, linear: Array
-) -> Array:
-  r"""Embeds sentences: :math:`\sum_j (w_j + s_k v_j) A_{x_j k}`.
-
-  The gradient with respect to the table is a product with bags of words: on a
-  CPU and a TPU, adding to single rows would take several times as long. The
-  other arguments are constants without gradient.
-
-  Args:
-    table: A, [V, d].
-    scale: s, [d].
-    ids: x, [..., J] rows of the table.
-    constant: w, [..., J].
-    linear: v, [..., J].
-
-  Returns:
-    [..., d].
-  """
-  scale = jnp.expand_dims(scale, range(ids.ndim - 1))  # [..., 1, d]
-
-  # A loop, because XLA does not fuse a sum over gathered rows, and would do an
-  # unrolled loop again for each use of the result.
-  def add(total, word):
-    ids, constant, linear = word  # [...] each
-    weights = constant[..., None] + linear[..., None] * scale  # [..., d]
-    return total + table[ids] * weights, ()
-
-  words = jax.tree.map(
-    lambda x: jnp.moveaxis(x, -1, 0), (ids, constant, linear)
-  )
-  zeros = jnp.zeros((*ids.shape[:-1], table.shape[1]), table.dtype)
-  return jax.lax.scan(add, zeros, words)[0]
-
-
-def _weighted_sum_forward(table, scale, ids, constant, linear):
-  value = _weighted_sum(table, scale, ids, constant, linear)
-  return value, (table, scale, ids, constant, linear)
-
-
-def _weighted_sum_backward(residuals, gradient):
-  table, scale, ids, constant, linear = residuals
-  symbols = jnp.arange(len(table))[None]
-  flat = [x.reshape(-1, x.shape[-1]) for x in (ids, constant, linear, gradient)]
-  ids, constant, linear, gradient = flat  # [S, J] and [S, d]
-  words = weighted = jnp.zeros(())  # bags [S, V]
-  # A loop, because XLA does not fuse a sum over one-hot vectors.
-  for j in range(ids.shape[-1]):
-    is_symbol = (ids[:, j, None] == symbols).astype(gradient.dtype)
-    words += constant[:, j, None] * is_symbol
-    weighted += linear[:, j, None] * is_symbol
-  d_table = words.T @ gradient + (weighted.T @ gradient) * scale[None]
-  return d_table, None, None, None, None
-
-
-_weighted_sum.defvjp(_weighted_sum_forward, _weighted_sum_backward)
