@@ -107,7 +107,8 @@ def report(*workdirs: pathlib.Path) -> str:
   """Draws learning curves and attention, and describes the errors.
 
   Args:
-    *workdirs: finished runs of `experiments.babi.train`.
+    *workdirs: finished runs of `experiments.babi.train` or
+      `experiments.babi_recurrent.train`.
 
   Returns:
     A table with a row per task, for one run also `hops.table`, and the paths.
@@ -115,7 +116,9 @@ def report(*workdirs: pathlib.Path) -> str:
   Raises:
     ValueError: a folder is not a finished run.
   """
-  runs = [runs_lib.read_run(workdir, 'babi') for workdir in workdirs]
+  runs = [
+    runs_lib.read_run(workdir, 'babi', 'babi_recurrent') for workdir in workdirs
+  ]
   members = [_read(workdir) for workdir in workdirs]
   path = runs_lib.common_folder(runs) / CURVE
   curves = [(run.name, _mean_over_members(run.records)) for run in runs]

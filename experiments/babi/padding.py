@@ -17,8 +17,8 @@ def skip_padding(network: hk.Transformed, sizes: np.ndarray) -> hk.Transformed:
   time of their shape; computed at once, all take the time of both.
 
   Args:
-    network: (batch, linear) -> logits [B, C] and attention [B, K, M], for any M
-      and J.
+    network: (batch, *arguments) -> arrays [B, C], such as logits, and
+      [B, K, M], such as attention, for any M and J.
     sizes: [G, 3], see `rmc_jax.models.memn2n.Sizes`.
   """
   memory = sizes[:, 1]
@@ -34,22 +34,24 @@ def skip_padding(network: hk.Transformed, sizes: np.ndarray) -> hk.Transformed:
   def cut_to(shape):
     m, j = shape
 
-    def apply(params, batch, linear):
+    def apply(params, batch, *arguments):
       cut = {
         'story': batch['story'][:, :m, :j],
         'question': batch['question'][:, :j],
         'time': batch['time'][:, :m],
       }
-      logits, attention = network.apply(params, batch | cut, linear)
+      outputs = network.apply(params, batch | cut, *arguments)
       padding = [(0, 0), (0, 0), (0, int(longest) - m)]
-      return logits, jnp.pad(attention, padding)
+      return jax.tree.map(
+        lambda x: jnp.pad(x, padding) if x.ndim == 3 else x, outputs
+      )
 
     return apply
 
   branches = cut_to(shape_of(memory <= bound)), cut_to(shape_of(memory > bound))
 
-  def apply(params, batch, linear):
+  def apply(params, batch, *arguments):
     is_short = batch['sizes'][0, 1] <= bound  # The same in the whole batch.
-    return jax.lax.cond(is_short, *branches, params, batch, linear)
+    return jax.lax.cond(is_short, *branches, params, batch, *arguments)
 
   return hk.Transformed(network.init, apply)

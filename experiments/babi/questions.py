@@ -222,6 +222,12 @@ def in_order(
     }
 
 
+def example_batch(sets: TrainingSets) -> dict[str, np.ndarray]:
+  """Returns leaves [questions, ...] of one member, to initialise a network."""
+  batch = next(in_order(sets, sets.train, 1, slice(0, 1)))
+  return {name: leaf[0] for name, leaf in batch.items()}
+
+
 def _stack(arrays: Sequence[np.ndarray]) -> np.ndarray:
   """Stacks arrays, padded at their ends with zeros to the largest."""
   largest = np.max([array.shape for array in arrays], axis=0)

@@ -3,12 +3,10 @@
 from collections.abc import Callable
 import json
 
-import haiku as hk
 import jax
 import numpy as np
 
 from experiments.babi import analysis
-from experiments.babi import examples
 from experiments.babi.questions import in_order
 from experiments.babi.questions import sets_of_members
 from experiments.babi.questions import TrainingSets
@@ -21,25 +19,23 @@ from rmc_jax.tasks.babi import Questions
 from rmc_jax.training import parallel
 from rmc_jax.training import Runner
 from rmc_jax.training import TrainState
+from rmc_jax.types import Array
 
+# (state of a member, batch) -> logits [questions, C]
+Apply = Callable[[TrainState, dict[str, Array]], Array]
 # (state, questions) -> losses and correct answers [members, questions]
 Evaluate = Callable[[TrainState, Questions], tuple[np.ndarray, np.ndarray]]
 
 
-def make_evaluate(
-  network: hk.Transformed, sets: TrainingSets, restarts: int
-) -> Evaluate:
+def make_evaluate(apply: Apply, sets: TrainingSets, restarts: int) -> Evaluate:
   """Makes a function that evaluates every member on a split of its set.
 
-  Times are consecutive, and members in their linear start have no softmax. A
-  collective of all processes.
+  Times are consecutive. A collective of all processes.
   """
   members = parallel.process_rows(len(sets.names) * restarts)
 
   def evaluate_member(member, batch):
-    logits, _ = network.apply(
-      member.params, batch, member.network_state['linear']
-    )
+    logits = apply(member, batch)
     each = jax.vmap(losses.softmax_cross_entropy)(logits, batch['answer'])
     correct = jax.vmap(metrics.accuracy)(logits, batch['answer'])
     return each[0], correct[0]
@@ -73,17 +69,15 @@ def sums(evaluated: tuple[np.ndarray, np.ndarray]) -> SumsAndCounts:
 
 def write(
   runner: Runner,
-  network: hk.Transformed,
   sets: TrainingSets,
+  evaluate: Evaluate,
   state: TrainState,
   restarts: int,
-) -> None:
-  """Writes the training error and the test errors of every member.
+) -> list[analysis.Member]:
+  """Writes and returns the training error and test errors of every member.
 
-  Then writes examples of the selected members, see `examples.write`. Every
-  process of a job must call it.
+  Every process of a job must call it.
   """
-  evaluate = make_evaluate(network, sets, restarts)
   _, train = evaluate(state, sets.train)
   runner.progress('training error', 1, 2)
   _, test = evaluate(state, sets.test)
@@ -103,4 +97,4 @@ def write(
   if runner.is_primary:
     text = json.dumps(members, indent=1)
     files.atomic_write(runner.workdir / analysis.ERRORS, text.encode())
-  examples.write(runner, network, sets, state, members)
+  return members

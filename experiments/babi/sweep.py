@@ -3,7 +3,7 @@
 BATCH_SIZE = 32
 
 
-def _run(epochs: int, questions: int) -> dict:
+def run_of(epochs: int, questions: int) -> dict:
   """A run of so many epochs of nine tenths of the questions."""
   epoch = (questions - questions // 10) // BATCH_SIZE  # updates
   return {
@@ -19,11 +19,11 @@ BOW = {
   'encoding': 'bow',
   'random_noise': 0.0,
   'linear_start': 'none',
-  'run': _run(100, 1000),
+  'run': run_of(100, 1000),
 }
 PE = BOW | {'encoding': 'position'}
 # The authors' code starts with 20 epochs without softmax.
-PE_LS = PE | {'linear_start': 'fixed', 'run': _run(120, 1000)}
+PE_LS = PE | {'linear_start': 'fixed', 'run': run_of(120, 1000)}
 PE_LS_RN = PE_LS | {'random_noise': 0.1}
 # Joint training: a start of 30 epochs, then 60 with a rate halved every 15.
 JOINT = PE_LS | {
@@ -31,7 +31,7 @@ JOINT = PE_LS | {
   'embedding_size': 50,
   'linear_epochs': 30,
   'halve_epochs': 15,
-  'run': _run(90, 20_000),
+  'run': run_of(90, 20_000),
 }
 
 PER_TASK_COLUMNS = {
@@ -58,12 +58,12 @@ def _ten_thousand(preset: dict) -> dict:
   """
   tasks = 20
   epochs = preset['run']['num_steps'] // preset['run']['eval_every']
-  changes: dict = {'version': 'en-10k', 'run': _run(epochs, 10_000)}
+  changes: dict = {'version': 'en-10k', 'run': run_of(epochs, 10_000)}
   if preset.get('joint'):
     changes |= {
       'linear_epochs': 10,
       'halve_epochs': 5,
-      'run': _run(30, tasks * 10_000),
+      'run': run_of(30, tasks * 10_000),
     }
   return preset | changes
 
@@ -73,7 +73,7 @@ PRESETS = {
   | {
     'tasks': (1, 2, 6, 15, 16, 20),
     'restarts': 3,
-    'run': _run(60, 1000),
+    'run': run_of(60, 1000),
     'halve_epochs': 10,
   },
   **PER_TASK_COLUMNS,

@@ -22,6 +22,7 @@ import optax
 
 from experiments import command_line
 from experiments.babi import analysis
+from experiments.babi import examples
 from experiments.babi import linear_start
 from experiments.babi import questions
 from experiments.babi import results
@@ -127,8 +128,7 @@ def make_init(config: Config, sets: TrainingSets):
   """Makes the function that returns the members before the first update."""
   network = make_network(config, sets)
   optimizer = make_optimizer(config, epoch_size(config, sets))
-  batch = next(questions.in_order(sets, sets.train, 1, slice(0, 1)))
-  example = jax.tree.map(lambda leaf: leaf[0], batch)
+  example = questions.example_batch(sets)
 
   def init_member(key):
     params = network.init(key, example, False)
@@ -162,11 +162,23 @@ def make_loss_and_optimizer(config: Config, sets: TrainingSets):
   return loss_fn, make_optimizer(config, epoch_size(config, sets))
 
 
+def make_evaluate(config: Config, sets: TrainingSets) -> results.Evaluate:
+  """Evaluation in which members in their linear start have no softmax."""
+  network = make_network(config, sets)
+
+  def apply(member, batch):
+    logits, _ = network.apply(
+      member.params, batch, member.network_state['linear']
+    )
+    return logits
+
+  return results.make_evaluate(apply, sets, config.restarts)
+
+
 def make_experiment(config: Config, sets: TrainingSets) -> training.Experiment:
   """Binds questions, model, loss, optimiser and evaluation together."""
-  network = make_network(config, sets)
   num_members = len(sets.names) * config.restarts
-  evaluate = results.make_evaluate(network, sets, config.restarts)
+  evaluate = make_evaluate(config, sets)
   return training.Experiment(
     init=make_init(config, sets),
     update=training.make_ensemble_update(
@@ -198,8 +210,9 @@ def train(config: Config, runner: training.Runner) -> None:
   epoch = epoch_size(config, sets)
   linear_start.check_interval(config.linear_start, config.run.eval_every, epoch)
   state = runner.train(make_experiment(config, sets), config.run)
-  network = make_network(config, sets)
-  results.write(runner, network, sets, state, config.restarts)
+  evaluate = make_evaluate(config, sets)
+  errors = results.write(runner, sets, evaluate, state, config.restarts)
+  examples.write(runner, make_network(config, sets), sets, state, errors)
   if runner.is_primary:
     print(analysis.report(runner.workdir))
 

@@ -8,6 +8,7 @@ import pytest
 
 from experiments.babi.padding import skip_padding
 from rmc_jax.models import MemN2N
+from rmc_jax.models import QuestionAnswering
 from rmc_jax.models.memn2n import Sizes
 from rmc_jax.training import map_members
 
@@ -93,3 +94,21 @@ def test_short_stories_are_computed_on_short_arrays():
 def test_tasks_of_one_length_are_not_changed():
   network = make_network()
   assert skip_padding(network, SIZES[1:2]) is network
+
+
+def test_a_network_may_return_logits_alone():
+  def forward(batch):
+    vocabulary = int(SIZES[:, 0].max())
+    model = QuestionAnswering(hk.LSTM(9), vocabulary, 8)
+    sizes = Sizes(*batch['sizes'][0])
+    return model(batch['story'], batch['question'], sizes)
+
+  network = hk.without_apply_rng(hk.transform(forward))
+  fast = skip_padding(network, SIZES)
+  params = network.init(jax.random.key(0), make_batch(1))
+  for task in range(len(SIZES)):
+    batch = jax.tree.map(jnp.asarray, make_batch(task))
+    # Sums of float32 over arrays of another length.
+    np.testing.assert_allclose(
+      fast.apply(params, batch), network.apply(params, batch), rtol=1e-5
+    )
