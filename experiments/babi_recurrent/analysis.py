@@ -1,0 +1,14 @@
+"""Scores recurrent cores on bAbI: test errors, learning curves.
+
+  python -m experiments.babi_recurrent.analysis runs/babi_recurrent-quick
+
+The same as `experiments.babi.analysis`, whose runs may be in the same table.
+"""
+
+import sys
+
+from experiments.babi.analysis import report
+from rmc_jax.analysis import runs
+
+if __name__ == '__main__':
+  sys.exit(runs.main(report, __doc__, sys.argv[1:]))
