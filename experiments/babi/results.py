@@ -82,7 +82,7 @@ def write(
   runner.progress('training error', 1, 2)
   _, test = evaluate(state, sets.test)
   runner.progress('test error', 2, 2)
-  members = [
+  members: list[analysis.Member] = [
     {
       'set': sets.names[group],
       'restart': m // len(sets.names),

@@ -72,7 +72,7 @@ PRESETS = {
   'quick': PE_LS_RN
   | {
     'tasks': (1, 2, 6, 15, 16, 20),
-    'restarts': 3,
+    'restarts': 4,  # 24 members divide over 2, 4 and 8 devices
     'run': run_of(60, 1000),
     'halve_epochs': 10,
   },
