@@ -111,6 +111,7 @@ def test_gradients_smaller_than_their_factors_stay_in_the_loop():
   jax.jvp(lambda params: net.apply(params, inputs)[0], (params,), (params,))
 
 
+@pytest.mark.slow
 def test_second_derivatives_agree():
   def curvature(**kwargs):
     loss, params, inputs = make_loss(**kwargs)

@@ -183,6 +183,7 @@ def test_evaluation_equals_a_loop_over_the_characters(run):
   assert counted['loss'][1] == characters
 
 
+@pytest.mark.slow
 def test_training_and_evaluation_have_their_own_feed():
   def evaluated(**feeds):
     experiment = train.make_experiment(short(updates_per_call=1, **feeds))
@@ -198,7 +199,13 @@ def test_training_and_evaluation_have_their_own_feed():
   assert zeros[1] != last[1]
 
 
-@pytest.mark.parametrize('curriculum', ['mix', 'naive', 'combine'])
+@pytest.mark.parametrize(
+  'curriculum',
+  [
+    'naive',
+    *(pytest.param(c, marks=pytest.mark.slow) for c in ('mix', 'combine')),
+  ],
+)
 def test_stopped_run_resumes_to_the_same_curve(tmp_path, curriculum):
   fields = {
     'curriculum': curriculum,

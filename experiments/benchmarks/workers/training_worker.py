@@ -209,7 +209,7 @@ def _babi(request):
       state = {'linear': jnp.array(False)}
       return loss_fn(params, state, (), None, batch)[0]
 
-    each = jax.vmap(jax.value_and_grad(evaluate), (None, 0))
+    each = jax.jit(jax.vmap(jax.value_and_grad(evaluate), (None, 0)))
     loss, gradients = each({'memn2n': tables}, batch)
     gradients = [gradients['memn2n'][name] for name in tables]
     return {'loss': loss, 'gradients': np.stack(gradients, axis=1)}

@@ -93,6 +93,7 @@ def test_cores_have_about_as_many_parameters():
     assert 225_000 < count(config_of(name)) < 265_000, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('joint', [False, True])
 def test_run_learns_and_resumes_to_the_same_errors(
   tmp_path, data_dir, capsys, joint
@@ -100,7 +101,7 @@ def test_run_learns_and_resumes_to_the_same_errors(
   # Four members, one for each device of the tests.
   config = short(data_dir, epochs=10, joint=joint, restarts=4 if joint else 2)
   errors = run_experiment(config, tmp_path / 'whole')
-  names = ['joint'] * 4 if joint else ['task 2'] * 2 + ['task 15'] * 2
+  names = ['joint'] * 4 if joint else ['task 2', 'task 15'] * 2
   assert [each['set'] for each in errors] == names
   score = analysis.score(errors)
   assert score.keys() == {2, 15}

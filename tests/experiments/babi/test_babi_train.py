@@ -142,6 +142,7 @@ def test_softmax_returns_once_and_restarts_the_schedule(data_dir, linear_start):
   assert flags == expected[linear_start]
 
 
+@pytest.mark.slow
 def test_run_learns_and_resumes_to_the_same_errors(tmp_path, data_dir, capsys):
   config = short(data_dir, epochs=6)
   errors = run_experiment(config, tmp_path / 'whole')

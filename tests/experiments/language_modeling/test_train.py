@@ -212,6 +212,7 @@ def test_training_carries_the_state_from_window_to_window(data_dir):
     np.testing.assert_allclose(got, carried, **near)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'fields',
   [{'embedding_dropout': 0.9}, {'output_dropout': 0.9}, {'num_sampled': 3}],
