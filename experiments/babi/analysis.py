@@ -92,15 +92,17 @@ def score(members: Sequence[Member]) -> dict[int, float]:
 def select(members: Sequence[Member]) -> dict[str, int]:
   """Returns set -> index of the member with the lowest training error.
 
-  Among equal training errors the first member counts; test errors play no part
-  in the selection.
+  Among equal training errors, often 0, the lowest training loss counts. Test
+  errors play no part in the selection.
   """
   best: dict[str, int] = {}
-  for index, member in enumerate(members):
-    held = best.setdefault(member['set'], index)
-    if member['train_error'] < members[held]['train_error']:
-      best[member['set']] = index
+  for index in sorted(range(len(members)), key=lambda m: _fit(members[m])):
+    best.setdefault(members[index]['set'], index)
   return best
+
+
+def _fit(member: Member) -> tuple[float, float]:
+  return member['train_error'], member['train_loss']
 
 
 def report(*workdirs: pathlib.Path) -> str:

@@ -78,7 +78,7 @@ def write(
 
   Every process of a job must call it.
   """
-  _, train = evaluate(state, sets.train)
+  loss, train = evaluate(state, sets.train)
   runner.progress('training error', 1, 2)
   _, test = evaluate(state, sets.test)
   runner.progress('test error', 2, 2)
@@ -87,6 +87,7 @@ def write(
       'set': sets.names[group],
       'restart': m // len(sets.names),
       'train_error': 1 - float(train[m].mean()),
+      'train_loss': float(loss[m].mean()),
       'test_error': {
         str(task): 1 - float(test[m][sets.test_task[group] == task].mean())
         for task in np.unique(sets.test_task[group])

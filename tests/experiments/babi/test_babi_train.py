@@ -205,14 +205,24 @@ def test_evaluation_interval_is_an_epoch_in_a_linear_start(tmp_path, data_dir):
     run_experiment(config, tmp_path)
 
 
-def test_selection_is_by_training_error_alone():
+def test_selection_is_by_training_error_and_then_by_loss():
   members = [
-    {'set': 'task 1', 'train_error': train_error, 'test_error': {'1': test}}
-    for train_error, test in ((0.2, 0.0), (0.1, 0.5), (0.1, 0.1), (0.3, 0.2))
+    {
+      'set': 'task 1',
+      'train_error': error,
+      'train_loss': loss,
+      'test_error': {'1': test},
+    }
+    for error, loss, test in (
+      (0.2, 0.1, 0.0),
+      (0.1, 0.7, 0.1),
+      (0.1, 0.4, 0.5),
+      (0.3, 0.2, 0.2),
+    )
   ]
   assert analysis.score(members) == {1: 0.5}
-  other = {'set': 'task 2', 'train_error': 0.4, 'test_error': {'2': 0.3}}
-  assert analysis.select([other, *members]) == {'task 2': 0, 'task 1': 2}
+  other = members[0] | {'set': 'task 2'}
+  assert analysis.select([other, *members]) == {'task 2': 0, 'task 1': 3}
 
 
 @pytest.mark.parametrize(

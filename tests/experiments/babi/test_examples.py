@@ -81,6 +81,7 @@ def make_errors(sets, selected):
       'set': name,
       'restart': r,
       'train_error': 0.1 if r == selected[g] else 0.3,
+      'train_loss': 0.2,
       # The selected member is the worst in test.
       'test_error': {'2': 0.9 if r == selected[g] else 0.0},
     }
