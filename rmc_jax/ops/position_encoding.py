@@ -28,7 +28,7 @@ def embed_sentences(
   'position' is from the authors' MATLAB code, MemN2N-babi-matlab.
 
   The gradient with respect to the table is a product with bags of words: on a
-  CPU and a TPU, adding to single rows would take several times as long. The
+  CPU, adding to single rows takes twice as long for a thousand sentences. The
   other arguments are constants without gradient.
 
   Args:

@@ -15,7 +15,7 @@ from rmc_jax.training import map_members
 # Vocabulary, memory and sentence of four tasks. The bound is 3: slots
 # 3 * 3 + 11 are fewer than 2 * 2 + 2 * 11.
 SIZES = np.array([(5, 2, 4), (6, 11, 3), (7, 3, 2), (5, 2, 4)], np.int32)
-B = 6
+B = 9
 
 
 def make_network():

@@ -10,14 +10,14 @@ from experiments.benchmarks import harness
 from experiments.benchmarks.workers import training_worker
 from tests.reference import memn2n
 
-TASKS = ((7, 2, 5), (6, 4, 3))  # V, M and J
-RESTARTS = 2
+TASKS = ((9, 2, 6), (7, 5, 3))  # V, M and J
+RESTARTS = 6
 
 
 def test_stories_have_the_sizes_of_their_tasks():
   arrays = babi.make_arrays(TASKS)
-  assert arrays['story'].shape == (2, 900, 4, 5)
-  assert arrays['weights'].shape == (4, 7 + 4, 20)
+  assert arrays['story'].shape == (2, 900, 5, 6)
+  assert arrays['weights'].shape == (4, 9 + 5, 20)
   for g, (v, m, j) in enumerate(TASKS):
     story = arrays['story'][g]
     assert story.max() == v - 1
@@ -38,8 +38,8 @@ def test_members_train_on_the_loss_of_the_reference(tmp_path):
   step()
   assert facts == {'items': 32 * 2 * RESTARTS, 'batches': 1}
   results = program.results()
-  assert results['gradients'].shape == (2, 4, 7 + 4, 20)
-  assert not results['gradients'][1, :, 6].any()  # No symbol of the task.
+  assert results['gradients'].shape == (2, 4, 9 + 5, 20)
+  assert not results['gradients'][1, :, 7:9].any()  # No symbols of the task.
   losses = [reference_loss(arrays, g, *sizes) for g, sizes in enumerate(TASKS)]
   # Sums of 32 losses in float32.
   np.testing.assert_allclose(results['loss'], losses, rtol=1e-5)
@@ -47,7 +47,7 @@ def test_members_train_on_the_loss_of_the_reference(tmp_path):
 
 def reference_loss(arrays, g, v, m, j):
   """Returns the loss of the first 32 questions, without padding."""
-  rows = [*range(v), *range(7, 7 + m)]
+  rows = [*range(v), *range(9, 9 + m)]
   tables = {
     f'embedding_{k}': table[rows] for k, table in enumerate(arrays['weights'])
   }
