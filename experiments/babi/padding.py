@@ -1,57 +1,60 @@
-"""Spares tasks of short stories most of the padding of the longest.
+"""Spares short stories most of the padding of the longest."""
 
-The members of an ensemble have arrays of the same shape, those of the longest
-stories: 50 statements, although 14 of the 20 tasks have at most 15.
-"""
+import itertools
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
-import numpy as np
+
+from rmc_jax.types import Array
 
 
-def skip_padding(network: hk.Transformed, sizes: np.ndarray) -> hk.Transformed:
-  """Computes a network on arrays cut to one of two shapes.
+def skip_padding(
+  network: hk.Transformed, memory_size: int, split: bool = True
+) -> hk.Transformed:
+  """Computes a network on stories cut to the shortest shape that holds them.
 
-  Members that are computed one after another (`training.map_members`) take the
-  time of their shape; computed at once, all take the time of both.
+  The memory has 50 slots, but nine of ten stories have at most 16 statements.
+  Where members are computed one after another (`training.map_members` on a
+  CPU), a batch takes the time of its shape. On other devices all shapes would
+  be computed, so the network is returned as it is.
 
   Args:
-    network: (batch, *arguments) -> arrays [B, C], such as logits, and
-      [B, K, M], such as attention, for any M and J.
-    sizes: [G, 3], see `rmc_jax.models.memn2n.Sizes`.
+    network: (batch, *arguments) -> arrays [B, ...], the same for a
+      batch['story'] and batch['time'] without empty slots at the end.
+    memory_size: M, the slots of the batches.
+    split: whether the last quarter of a batch has its own shape. This pays for
+      batches sorted by length.
   """
-  memory = sizes[:, 1]
-  longest = memory.max()
-  # The bound with the fewest slots in all tasks together.
-  bound = min(memory, key=lambda m: np.where(memory <= m, m, longest).sum())
-  if bound == longest:
+  if jax.default_backend() != 'cpu':
     return network
+  shapes = sorted({max(1, memory_size // n) for n in (6, 3, 1)})
 
-  def shape_of(chosen):
-    return tuple(map(int, sizes[chosen, 1:].max(0)))
-
-  def cut_to(shape):
-    m, j = shape
-
+  def cut_to(m):
     def apply(params, batch, *arguments):
-      cut = {
-        'story': batch['story'][:, :m, :j],
-        'question': batch['question'][:, :j],
-        'time': batch['time'][:, :m],
-      }
-      outputs = network.apply(params, batch | cut, *arguments)
-      padding = [(0, 0), (0, 0), (0, int(longest) - m)]
-      return jax.tree.map(
-        lambda x: jnp.pad(x, padding) if x.ndim == 3 else x, outputs
-      )
+      cut = {name: batch[name][:, :m] for name in ('story', 'time')}
+      return network.apply(params, batch | cut, *arguments)
 
     return apply
 
-  branches = cut_to(shape_of(memory <= bound)), cut_to(shape_of(memory > bound))
+  def apply_part(params, part, *arguments):
+    shape = jnp.searchsorted(jnp.array(shapes), _longest(part['story']))
+    branches = list(map(cut_to, shapes))
+    return jax.lax.switch(shape, branches, params, part, *arguments)
 
   def apply(params, batch, *arguments):
-    is_short = batch['sizes'][0, 1] <= bound  # The same in the whole batch.
-    return jax.lax.cond(is_short, *branches, params, batch, *arguments)
+    size = len(batch['story'])
+    bounds = {0, size - (size // 4 if split else 0), size}
+    outputs = []
+    for start, stop in itertools.pairwise(sorted(bounds)):
+      part = {name: leaf[start:stop] for name, leaf in batch.items()}
+      outputs.append(apply_part(params, part, *arguments))
+    return jax.tree.map(lambda *x: jnp.concatenate(x), *outputs)
 
   return hk.Transformed(network.init, apply)
+
+
+def _longest(story: Array) -> Array:
+  """Returns the slots [] that the stories [B, M, J] need."""
+  used = (story > 0).any((0, 2))  # [M]
+  return jnp.where(used, jnp.arange(1, len(used) + 1), 0).max()

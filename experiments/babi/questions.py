@@ -151,12 +151,18 @@ class Batches(Source):
     self._members = members
 
   def batch(self, step: int) -> dict[str, np.ndarray]:
-    """Returns leaves [members of this process, B, ...]."""
+    """Returns leaves [members of this process, B, ...].
+
+    The shortest story of a member is first.
+    """
     train = self._sets.train
     generator = np.random.default_rng([self._seed, step])
     shape = len(self._set), self._batch_size
     index = generator.integers(0, train.answer.shape[1], shape)
     group = self._set[:, None]  # [members, 1]
+    # The shortest story first, for `padding.skip_padding`.
+    order = train.length[group, index].argsort(1, kind='stable')
+    index = np.take_along_axis(index, order, 1)
     length = train.length[group, index]  # [members, B]
     memory_size = train.story.shape[2]
     if self._noise:

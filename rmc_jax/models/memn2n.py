@@ -129,7 +129,8 @@ class MemN2N(hk.Module):
     """Computes the logits of the answer.
 
     Args:
-      story: [B, M, J] ids of words; 0 is nil.
+      story: [B, M, J] ids of words; 0 is nil. With `sizes`, empty slots at the
+        end may be left out.
       question: [B, J] ids of words.
       time: [B, M] time of each statement, 1 for the newest, at most M; 0 for an
         empty slot. None for `consecutive(story)`.
@@ -141,6 +142,7 @@ class MemN2N(hk.Module):
       Logits [B, V + M] (V without time vectors or with untied W), -inf beyond
       the sizes, and attention [B, K, M].
     """
+    slots = story.shape[1] if sizes is None else self._memory_size
     if sizes is None:
       longest = question.shape[1]
       sizes = Sizes(self._vocabulary_size, story.shape[1], longest)
@@ -161,13 +163,14 @@ class MemN2N(hk.Module):
       hops = [memories] * self._num_hops
     else:
       hops = list(itertools.pairwise(memories))
-    in_memory = jnp.arange(story.shape[1]) < sizes.memory  # [M]
+    in_memory = jnp.arange(slots) < sizes.memory  # [M]
     u = self._embed(question_table, question, scale, sizes)  # [B, d]
     attention = []
     for m, c in hops:
       p = attend(u, m, linear, in_memory[None])
       attention.append(p)
-      u = self._combine(u, jnp.einsum('bm,bmd->bd', p, c))
+      output = jnp.einsum('bm,bmd->bd', p[:, : c.shape[1]], c)
+      u = self._combine(u, output)
     logits = u @ answer.T
     return self._mask_classes(logits, sizes), jnp.stack(attention, axis=1)
 
@@ -243,9 +246,12 @@ def attend(
     u: the queries.
     m: the memory.
     linear: whether the attention is the score itself, without softmax.
-    in_memory: [1, M] whether a slot exists; others get no attention.
+    in_memory: [1, M] whether a slot exists; others get no attention. More than
+      the slots of `m` if empty ones at its end were left out.
   """
   scores = jnp.einsum('bd,bmd->bm', u, m)
+  slots = max(m.shape[1:2] + jnp.shape(in_memory)[1:])
+  scores = jnp.pad(scores, [(0, 0), (0, slots - scores.shape[1])])
   p = jax.nn.softmax(jnp.where(in_memory, scores, -jnp.inf))
   return jnp.where(linear, jnp.where(in_memory, scores, 0.0), p)
 

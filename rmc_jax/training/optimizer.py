@@ -162,17 +162,26 @@ def clip_by_matrix_norm(
         'clip_by_matrix_norm needs matrices. Got a gradient of shape '
         f'{gradient.shape}.'
       )
+    frobenius = jnp.sqrt((gradient**2).sum())
     if order == 'frobenius':
-      return jnp.sqrt((gradient**2).sum())
-    # The smaller of the two Gram matrices.
-    if gradient.shape[0] < gradient.shape[1]:
-      gradient = gradient.T
-    return jnp.sqrt(_largest_eigenvalue(gradient.T @ gradient))
+      return frobenius
+    # At most the Frobenius norm, so often there is nothing to clip.
+    return jax.lax.cond(
+      frobenius > max_norm, _spectral_norm, lambda _: frobenius, gradient
+    )
 
   def clip(gradient):
     return gradient * (max_norm / jnp.maximum(norm(gradient), max_norm))
 
   return optax.stateless(lambda updates, params: jax.tree.map(clip, updates))
+
+
+def _spectral_norm(matrix: jax.Array) -> jax.Array:
+  """Returns the largest singular value."""
+  # The smaller of the two Gram matrices.
+  if matrix.shape[0] < matrix.shape[1]:
+    matrix = matrix.T
+  return jnp.sqrt(_largest_eigenvalue(matrix.T @ matrix))
 
 
 def _largest_eigenvalue(matrix: jax.Array) -> jax.Array:

@@ -259,6 +259,11 @@ def test_each_matrix_is_clipped_by_its_own_norm(order):
   clipped, _ = clip.update(identity, clip.init(identity))
   norm = np.linalg.norm(clipped['wide'], numpy_order)
   np.testing.assert_allclose(norm, 40.0, rtol=1e-6)
+  # Above 40 in one norm only.
+  identity = {'wide': 30 * np.eye(3, dtype=np.float32)}
+  clipped, _ = clip.update(identity, clip.init(identity))
+  largest = {'spectral': 30.0, 'frobenius': 40 / np.sqrt(3)}[order]
+  np.testing.assert_allclose(clipped['wide'][0, 0], largest, rtol=1e-6)
   zero = {'wide': np.zeros((3, 7), np.float32)}
   assert not clip.update(zero, clip.init(zero))[0]['wide'].any()
 

@@ -119,6 +119,9 @@ def test_batches_depend_on_seed_step_and_set(data_dir):
   assert (batch(4)['answer'] != first['answer']).any()
   assert (batch(3, seed=1)['answer'] != first['answer']).any()
   assert (first['answer'][0] != first['answer'][2]).any()
+  is_statement = (first['story'] > 0).any(-1)
+  np.testing.assert_array_equal(first['time'] > 0, is_statement)
+  assert (np.diff(is_statement.sum(2), axis=1) >= 0).all()  # shortest first
   consecutive = batch(3, noise=0.0)['time']
   assert (first['time'] >= consecutive).all()
   assert (first['time'] != consecutive).any()

@@ -12,9 +12,10 @@ from rmc_jax.models import QuestionAnswering
 from rmc_jax.models.memn2n import Sizes
 from rmc_jax.training import map_members
 
-# Vocabulary, memory and sentence of four tasks. The bound is 3: slots
-# 3 * 3 + 11 are fewer than 2 * 2 + 2 * 11.
-SIZES = np.array([(5, 2, 4), (6, 11, 3), (7, 3, 2), (5, 2, 4)], np.int32)
+# Vocabulary, memory and sentence of four tasks. Stories are cut to 2, 4 or 13
+# slots.
+SIZES = np.array([(5, 2, 4), (6, 13, 3), (7, 3, 2), (5, 6, 4)], np.int32)
+MEMORY = 13
 B = 9
 
 
@@ -54,9 +55,10 @@ def make_batch(task):
 
 @pytest.mark.parametrize('linear', [False, True])
 @pytest.mark.parametrize('at_once', [None, len(SIZES)])
-def test_results_and_gradients_are_those_with_padding(linear, at_once):
+@pytest.mark.parametrize('split', [False, True])
+def test_results_and_gradients_are_those_with_padding(linear, at_once, split):
   network = make_network()
-  fast = skip_padding(network, SIZES)
+  fast = skip_padding(network, MEMORY, split)
   batches = jax.tree.map(
     lambda *leaves: np.stack(leaves), *map(make_batch, range(len(SIZES)))
   )
@@ -77,23 +79,42 @@ def test_results_and_gradients_are_those_with_padding(linear, at_once):
     np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-5)
 
 
-def test_short_stories_are_computed_on_short_arrays():
-  shapes = []
+def slots_of_parts(lengths, split):
+  """Returns what a network computed on: slots of each question's story."""
 
-  def forward(batch, linear):
-    del linear
-    shapes.append(batch['story'].shape[1:])
-    return jnp.zeros((B, 5)), jnp.zeros((B, 2, batch['story'].shape[1]))
+  def forward(batch):
+    return jnp.full(len(batch['story']), batch['story'].shape[1])
 
   network = hk.without_apply_rng(hk.transform(forward))
-  _, attention = skip_padding(network, SIZES).apply({}, make_batch(0), False)
-  assert shapes == [(3, 4), (11, 3)]
-  assert attention.shape == (B, 2, 11)
+  story = np.zeros((len(lengths), MEMORY, 3), np.int32)
+  for b, length in enumerate(lengths):
+    story[b, :length, 1] = 4
+  batch = {'story': story, 'time': story[..., 0]}
+  return skip_padding(network, MEMORY, split).apply({}, batch).tolist()
 
 
-def test_tasks_of_one_length_are_not_changed():
+@pytest.mark.parametrize(
+  'lengths, slots',
+  [
+    ([1, 2, 0, 1, 2, 2, 2, 13, 9], [2] * 7 + [13] * 2),
+    ([1, 2, 2, 2, 2, 2, 3, 4, 4], [4] * 9),
+    ([1, 2, 2, 2, 2, 2, 2, 4, 4], [2] * 7 + [4] * 2),
+    ([5, 2, 2, 2, 2, 2, 2, 2, 1], [13] * 7 + [2] * 2),  # not sorted
+    ([0, 0, 0], [2] * 3),
+  ],
+)
+def test_each_part_is_cut_to_its_longest_story(lengths, slots):
+  assert slots_of_parts(lengths, split=True) == slots
+
+
+def test_a_batch_is_cut_to_its_longest_story():
+  assert slots_of_parts([1, 2, 1, 2, 3], split=False) == [4] * 5
+
+
+def test_on_an_accelerator_the_network_stays(monkeypatch):
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
   network = make_network()
-  assert skip_padding(network, SIZES[1:2]) is network
+  assert skip_padding(network, MEMORY) is network
 
 
 def test_a_network_may_return_logits_alone():
@@ -104,7 +125,7 @@ def test_a_network_may_return_logits_alone():
     return model(batch['story'], batch['question'], sizes)
 
   network = hk.without_apply_rng(hk.transform(forward))
-  fast = skip_padding(network, SIZES)
+  fast = skip_padding(network, MEMORY, split=False)
   params = network.init(jax.random.key(0), make_batch(1))
   for task in range(len(SIZES)):
     batch = jax.tree.map(jnp.asarray, make_batch(task))
