@@ -20,6 +20,7 @@ from rmc_jax.analysis import runs as runs_lib
 from rmc_jax.analysis.curves import draw_curves
 from rmc_jax.analysis.table import text_table
 
+EXPERIMENTS = 'babi', 'babi_memory_network', 'babi_recurrent'
 FAILED = 0.05  # Test error above which a task counts as failed.
 ERRORS = 'errors.json'
 CURVE = 'figures/learning_curve.png'
@@ -36,6 +37,14 @@ NAMES = (
 # Sukhbaatar et al. 2015, table 1: preset -> test error of each task in percent,
 # with 1,000 training questions per task.
 TABLE_1 = {
+  'facts': (
+    0.0, 0.0, 0.0, 0.0, 2.0, 0.0, 15.0, 9.0, 0.0, 2.0,
+    0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 35.0, 5.0, 64.0, 0.0,
+  ),
+  'heuristic': (
+    0.1, 42.8, 76.4, 40.3, 16.3, 51.0, 36.1, 37.8, 35.9, 68.7,
+    30.0, 10.1, 19.7, 18.3, 64.8, 50.5, 50.9, 51.3, 100.0, 3.6,
+  ),
   'bow': (
     0.6, 17.6, 71.0, 32.0, 18.3, 8.7, 23.5, 11.4, 21.1, 22.8,
     4.1, 0.3, 10.5, 1.3, 24.3, 52.0, 45.4, 48.1, 89.7, 0.1,
@@ -109,8 +118,7 @@ def report(*workdirs: pathlib.Path) -> str:
   """Draws learning curves and attention, and describes the errors.
 
   Args:
-    *workdirs: finished runs of `experiments.babi.train` or
-      `experiments.babi_recurrent.train`.
+    *workdirs: finished runs of EXPERIMENTS.
 
   Returns:
     A table with a row per task, for one run also `hops.table`, and the paths.
@@ -118,9 +126,7 @@ def report(*workdirs: pathlib.Path) -> str:
   Raises:
     ValueError: a folder is not a finished run.
   """
-  runs = [
-    runs_lib.read_run(workdir, 'babi', 'babi_recurrent') for workdir in workdirs
-  ]
+  runs = [runs_lib.read_run(workdir, *EXPERIMENTS) for workdir in workdirs]
   members = [_read(workdir) for workdir in workdirs]
   path = runs_lib.common_folder(runs) / CURVE
   curves = [(run.name, _mean_over_members(run.records)) for run in runs]

@@ -128,7 +128,7 @@ def _on_supporting(
   or null without any, as in files that do not name them. 'uniform' is that of
   equal attention to all statements.
   """
-  supporting = sets.test.supporting[g]  # [N, M]
+  supporting = sets.test.supporting[g] > 0  # [N, M]
   chosen = (sets.test_task[g] == task) & supporting.any(1)  # [N]
   if not chosen.any():
     return {'on_supporting': None, 'uniform': None}

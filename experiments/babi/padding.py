@@ -5,12 +5,15 @@ import itertools
 import haiku as hk
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rmc_jax.types import Array
 
+_OF_STATEMENTS = 'story', 'time', 'supporting'
+
 
 def skip_padding(
-  network: hk.Transformed, memory_size: int, split: bool = True
+  network: hk.Transformed, sizes: np.ndarray, split: bool = True
 ) -> hk.Transformed:
   """Computes a network on stories cut to the shortest shape that holds them.
 
@@ -20,19 +23,21 @@ def skip_padding(
   be computed, so the network is returned as it is.
 
   Args:
-    network: (batch, *arguments) -> arrays [B, ...], the same for a
-      batch['story'] and batch['time'] without empty slots at the end.
-    memory_size: M, the slots of the batches.
+    network: (batch, *arguments) -> arrays [B, ...], which are the same if slots
+      that are empty in the whole batch are left out.
+    sizes: [G, 3], see `rmc_jax.models.memn2n.Sizes`; the batches have the slots
+      of the largest.
     split: whether the last quarter of a batch has its own shape. This pays for
       batches sorted by length.
   """
   if jax.default_backend() != 'cpu':
     return network
-  shapes = sorted({max(1, memory_size // n) for n in (6, 3, 1)})
+  largest = int(sizes[:, 1].max())
+  shapes = sorted({max(1, largest // n) for n in (6, 3, 1)})
 
   def cut_to(m):
     def apply(params, batch, *arguments):
-      cut = {name: batch[name][:, :m] for name in ('story', 'time')}
+      cut = {name: batch[name][:, :m] for name in _OF_STATEMENTS}
       return network.apply(params, batch | cut, *arguments)
 
     return apply

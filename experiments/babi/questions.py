@@ -182,6 +182,7 @@ class Batches(Source):
       'story': train.story[group, index],
       'question': train.question[group, index],
       'answer': train.answer[group, index],
+      'supporting': train.supporting[group, index],
       'time': time[own],
       'sizes': self._sets.sizes[np.broadcast_to(group, index.shape)],
     }
@@ -223,6 +224,7 @@ def in_order(
       'story': part.story[group],
       'question': part.question[group],
       'answer': part.answer[group],
+      'supporting': part.supporting[group],
       'time': time[group],
       'sizes': sizes[group],
     }

@@ -108,7 +108,7 @@ def make_network(config: Config, sets: TrainingSets) -> hk.Transformed:
     )
 
   network = hk.without_apply_rng(hk.transform(forward))
-  return skip_padding(network, largest.memory)
+  return skip_padding(network, sets.sizes)
 
 
 def make_optimizer(config: Config, epoch: int) -> optax.GradientTransformation:

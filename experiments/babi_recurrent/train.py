@@ -87,7 +87,7 @@ def make_network(config: Config, sets: TrainingSets) -> hk.Transformed:
     )
 
   network = hk.without_apply_rng(hk.transform(forward))
-  return skip_padding(network, largest.memory, split=False)
+  return skip_padding(network, sets.sizes, split=False)
 
 
 def make_experiment(config: Config, sets: TrainingSets) -> training.Experiment:

@@ -183,7 +183,7 @@ def _babi(request):
   arrays = np.load(request['arrays'])
   train = Questions(
     *(arrays[name] for name in ('story', 'length', 'question', 'answer')),
-    supporting=np.zeros((*arrays['answer'].shape, 0), bool),
+    supporting=np.zeros(arrays['story'].shape[:-1], np.uint8),
   )
   names = tuple(f'task {g}' for g in range(len(arrays['sizes'])))
   sets = TrainingSets(

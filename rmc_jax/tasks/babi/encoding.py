@@ -72,7 +72,8 @@ class Questions(NamedTuple):
     length: [N] the number of statements, at most M.
     question: [N, J] ids of the words of the question.
     answer: [N] id of the answer.
-    supporting: [N, M] whether a statement supports the answer.
+    supporting: [N, M] 1, 2, ... for the statements that support the answer, in
+      the order of the file, and 0 for the others.
   """
 
   story: np.ndarray
@@ -135,7 +136,7 @@ def encode(
     length=np.zeros(total, np.int32),
     question=np.zeros((total, sentence_size), small),
     answer=np.zeros(total, np.int32),
-    supporting=np.zeros((total, memory_size), bool),
+    supporting=np.zeros((total, memory_size), np.uint8),
   )
   ids = vocabulary.ids
   try:
@@ -146,9 +147,9 @@ def encode(
         result.story[n, position, : len(words)] = [ids[word] for word in words]
       result.question[n, : len(each.words)] = [ids[w] for w in each.words]
       result.answer[n] = ids[each.answer]
-      for index in each.supporting:
+      for order, index in enumerate(each.supporting, 1):
         if (position := len(each.statements) - 1 - index) < memory_size:
-          result.supporting[n, position] = True
+          result.supporting[n, position] = order
   except KeyError as error:
     raise ValueError(
       f'{error} is not in the vocabulary. Build it from these questions too.'

@@ -49,6 +49,7 @@ def make_batch(task):
     'story': story,
     'question': question,
     'time': time,
+    'supporting': np.zeros_like(time),
     'sizes': np.repeat(SIZES[task][None], B, axis=0),
   }
 
@@ -58,7 +59,7 @@ def make_batch(task):
 @pytest.mark.parametrize('split', [False, True])
 def test_results_and_gradients_are_those_with_padding(linear, at_once, split):
   network = make_network()
-  fast = skip_padding(network, MEMORY, split)
+  fast = skip_padding(network, SIZES, split)
   batches = jax.tree.map(
     lambda *leaves: np.stack(leaves), *map(make_batch, range(len(SIZES)))
   )
@@ -89,8 +90,8 @@ def slots_of_parts(lengths, split):
   story = np.zeros((len(lengths), MEMORY, 3), np.int32)
   for b, length in enumerate(lengths):
     story[b, :length, 1] = 4
-  batch = {'story': story, 'time': story[..., 0]}
-  return skip_padding(network, MEMORY, split).apply({}, batch).tolist()
+  batch = {'story': story, 'time': story[..., 0], 'supporting': story[..., 1]}
+  return skip_padding(network, SIZES, split).apply({}, batch).tolist()
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_a_batch_is_cut_to_its_longest_story():
 def test_on_an_accelerator_the_network_stays(monkeypatch):
   monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
   network = make_network()
-  assert skip_padding(network, MEMORY) is network
+  assert skip_padding(network, SIZES) is network
 
 
 def test_a_network_may_return_logits_alone():
@@ -125,7 +126,7 @@ def test_a_network_may_return_logits_alone():
     return model(batch['story'], batch['question'], sizes)
 
   network = hk.without_apply_rng(hk.transform(forward))
-  fast = skip_padding(network, MEMORY, split=False)
+  fast = skip_padding(network, SIZES, split=False)
   params = network.init(jax.random.key(0), make_batch(1))
   for task in range(len(SIZES)):
     batch = jax.tree.map(jnp.asarray, make_batch(task))

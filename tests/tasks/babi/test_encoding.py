@@ -47,8 +47,8 @@ def test_newest_statement_is_first():
   assert vocabulary.decode(encoded.question[1]) == 'where is fred'
   assert vocabulary.decode(encoded.answer) == 'apple,milk office'
   assert encoded.supporting.tolist() == [
-    [True, True, False],
-    [True, False, False],
+    [2, 1, 0],
+    [1, 0, 0],
   ]
 
 
@@ -58,7 +58,7 @@ def test_oldest_statements_are_dropped():
   assert encoded.story.shape == (2, 1, 7)
   assert vocabulary.decode(encoded.story[0, 0]) == 'mary got the milk'
   assert encoded.length.tolist() == [1, 1]
-  assert encoded.supporting.tolist() == [[True], [True]]
+  assert encoded.supporting.tolist() == [[2], [1]]
 
 
 def test_digest_ignores_supporting_facts_alone():

@@ -1,0 +1,1 @@
+"""Memory networks that choose statements, on the 20 bAbI tasks."""

@@ -1,0 +1,243 @@
+"""Tests experiments/babi_memory_network: features, supervision and training."""
+
+import ast
+import dataclasses
+import json
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import configuration
+from experiments.babi import analysis
+from experiments.babi.questions import example_batch
+from experiments.babi.questions import open_sets
+from experiments.babi_memory_network import heuristic
+from experiments.babi_memory_network import sweep
+from experiments.babi_memory_network import train
+from experiments.babi_memory_network.features import with_ngrams
+from rmc_jax import training
+from rmc_jax.models import memory_network
+
+EPOCH = 900 // 32
+M = 5
+
+
+def config_of(preset, **fields):
+  config = configuration.with_preset(train.Config, sweep.PRESETS, preset)
+  return dataclasses.replace(config, **fields)
+
+
+def short(data_dir, **fields):
+  fields = {
+    'data_dir': str(data_dir),
+    'tasks': (2, 15),
+    'restarts': 2,
+    'embedding_size': 12,
+    'num_hops': 4,
+  } | fields
+  config = config_of('quick', **fields)
+  config.run = training.RunConfig(
+    num_steps=6 * EPOCH,
+    log_every=EPOCH,
+    eval_every=EPOCH,
+    checkpoint_every=EPOCH,
+  )
+  return config
+
+
+def run_experiment(config, workdir):
+  workdir.mkdir(exist_ok=True)
+  text = configuration.to_json('babi_memory_network', 'quick', config)
+  configuration.save(workdir, text)
+  with training.Runner(workdir) as runner:
+    train.train(config, runner)
+  return json.loads((workdir / analysis.ERRORS).read_text())
+
+
+@pytest.mark.parametrize('preset', sweep.PRESETS)
+def test_presets_are_valid(preset):
+  config = config_of(preset)
+  configuration.validate(config)
+  assert config.run.num_steps % config.run.eval_every == 0
+
+
+def test_sweeps_are_plain_data_and_name_presets():
+  assert ast.literal_eval(repr(sweep.PRESETS)) == sweep.PRESETS
+  presets = [
+    run['preset'] for runs in sweep.SWEEPS.values() for run in runs.values()
+  ]
+  assert set(presets) == sweep.PRESETS.keys() - {'quick'}
+
+
+def test_paper_has_numbers_for_both_kinds_of_supervision():
+  means = {
+    name: np.mean(analysis.TABLE_1[name]) for name in ('facts', 'heuristic')
+  }
+  # As printed, from errors that are rounded to a percent or a tenth.
+  assert means['facts'] == pytest.approx(6.7, abs=0.05)
+  assert means['heuristic'] == pytest.approx(40.2, abs=0.05)
+
+
+def test_ngrams_follow_the_words(data_dir):
+  words = open_sets('en', (2, 15), False, data_dir)
+  sets = with_ngrams(words, 2)
+  for group in range(2):
+    size = words.sizes[group, 0]
+    pairs = {}
+    for leaf in ('story', 'question'):
+      # Training numbers the pairs; the same pair has the same id.
+      ids = getattr(words.train, leaf)[group].reshape(
+        -1, words.sizes[:, 2].max()
+      )
+      features = getattr(sets.train, leaf)[group].reshape(len(ids), -1)
+      for sentence, encoded in zip(ids[:200], features[:200], strict=True):
+        sentence = [int(word) for word in sentence if word]
+        encoded = [int(feature) for feature in encoded if feature]
+        count = len(sentence)
+        assert encoded[:count] == sentence
+        wanted = list(zip(sentence, sentence[1:], strict=False))
+        for pair, feature in zip(wanted, encoded[count:], strict=True):
+          assert feature >= size
+          assert pairs.setdefault(pair, feature) == feature
+    assert len(set(pairs.values())) == len(pairs)
+  np.testing.assert_array_equal(sets.train.answer, words.train.answer)
+
+
+def test_ngrams_that_training_lacks_are_left_out(data_dir):
+  words = open_sets('en', (2, 15), False, data_dir)
+  test = words.test._replace(story=words.test.story[..., ::-1])  # new pairs
+  sets = with_ngrams(words._replace(test=test), 3)
+  assert sets.test.story.max() <= sets.train.story.max()
+  assert (sets.test.story[..., -1] == 0).all()
+  single = with_ngrams(words, 1)
+  np.testing.assert_array_equal(single.test.story, words.test.story)
+
+
+def test_facts_come_in_their_order_and_then_the_end():
+  supporting = jnp.array([[0, 2, 0, 1, 0], [0, 0, 1, 0, 0], [3, 2, 1, 0, 0]])
+  wanted = train.facts_in_order(supporting, 3)
+  assert wanted.shape == (3, 3, M + 1)
+  slots = [np.flatnonzero(hop).tolist() for each in wanted for hop in each]
+  assert slots == [[3], [1], [5], [2], [5], [], [2], [1], [0]]
+
+
+def heuristic_batch():
+  """Two questions with M statements of 4 words; words have ids below 20."""
+  story = np.zeros((2, M, 4), np.int32)
+  story[0] = [
+    [1, 2, 0, 0],
+    [3, 4, 0, 0],
+    [1, 5, 9, 0],
+    [7, 9, 1, 0],
+    [9, 3, 0, 0],
+  ]
+  story[1, :2] = [[6, 2, 25, 0], [8, 8, 25, 0]]  # 25 is an n-gram
+  return {
+    'story': jnp.asarray(story),
+    'question': jnp.array([[1, 0, 0, 0], [25, 0, 0, 0]]),
+    'answer': jnp.array([9, 2]),
+    'sizes': jnp.full((2, 3), 20),
+  }
+
+
+def test_heuristic_wants_shared_words():
+  # The first statement chosen is 3; then 9 is needed, and 7, 9 or 1.
+  chosen = jnp.array([[3, 0], [M, 0]])
+  found = heuristic.valid(heuristic_batch(), chosen).astype(int).tolist()
+  assert found[0] == [[1, 0, 1, 1, 0, 0], [0, 0, 1, 1, 1, 0]]
+  assert found[1][0] == [0] * 6  # Only an n-gram is shared.
+
+
+def test_heuristic_chooses_the_best_valid_statement():
+  batch = heuristic_batch()
+  choose = heuristic.choose_valid(batch)
+  score = jnp.array(
+    [[1.0, 9.0, 3.0, 2.0, 8.0, 0.0], [1.0, 2.0, 0.0, 0.0, 0.0, 9.0]]
+  )
+  preference = memory_network.prefer(score, jnp.zeros(2))
+  possible = jnp.array([[1, 1, 1, 1, 1, 0], [1, 1, 0, 0, 0, 0]], bool)
+  first = choose(0, preference, possible, [])
+  assert first.tolist() == [2, 1]  # In the second none is valid.
+  second = choose(1, preference, possible, [jnp.array([3, 0])])
+  assert second.tolist() == [4, 0]
+
+
+@pytest.mark.parametrize('supervision', ['facts', 'heuristic'])
+def test_members_learn_from_questions_of_every_length(data_dir, supervision):
+  config = short(data_dir, supervision=supervision)
+  sets = with_ngrams(open_sets('en', (2, 15), False, data_dir), 2)
+  network = train.make_network(config, sets)
+  params = network.init(jax.random.key(0), example_batch(sets))
+  loss_fn = train.make_loss_fn(config, sets, network)
+
+  def loss_of(rows):
+    batch = {name: leaf[rows] for name, leaf in example_batch(sets).items()}
+    loss, aux = loss_fn(params, {}, (), None, batch)
+    assert aux.weight == len(rows)
+    return float(loss)
+
+  rows = np.arange(9)
+  each = [loss_of(rows[n : n + 1]) for n in rows]
+  assert min(each) > 0
+  # Sums of float32 over stories of other lengths.
+  assert loss_of(rows) == pytest.approx(sum(each), rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('supervision', ['facts', 'heuristic'])
+def test_run_learns_and_resumes_to_the_same_errors(
+  tmp_path, data_dir, capsys, supervision
+):
+  # Four members, one for each device of the tests.
+  config = short(data_dir, supervision=supervision)
+  errors = run_experiment(config, tmp_path / 'whole')
+  assert [each['set'] for each in errors] == ['task 2', 'task 15'] * 2
+  score = analysis.score(errors)
+  assert score.keys() == {2, 15}
+  assert max(score.values()) < 0.7  # A guess has 80 %.
+  run = dataclasses.replace(config.run, num_steps=EPOCH)
+  run_experiment(dataclasses.replace(config, run=run), tmp_path / 'resumed')
+  assert run_experiment(config, tmp_path / 'resumed') == errors
+  assert '15: basic deduction' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+  'fields, message',
+  [
+    ({'version': 'hn'}, "version must be one of en, en-10k. Got: 'hn'"),
+    ({'supervision': 'none'}, 'supervision must be one of facts, heuristic'),
+    ({'restarts': 0}, 'restarts must be at least 1'),
+    ({'tasks': (1, 21)}, 'tasks must be one of .* Got: 21'),
+    ({'num_hops': 0}, 'num_hops must be at least 1'),
+  ],
+)
+def test_invalid_configuration_is_refused(fields, message):
+  with pytest.raises(configuration.ConfigurationError, match=message):
+    configuration.validate(config_of('quick', **fields))
+
+
+@pytest.mark.parametrize(
+  'module, flags, code, expected',
+  [
+    (
+      'train',
+      ['--preset=heuristic', '--print_config'],
+      0,
+      '"supervision": "heuristic"',
+    ),
+    ('analysis', [], 77, 'experiments.babi_memory_network.analysis'),
+  ],
+)
+def test_programs_start(module, flags, code, expected):
+  run = subprocess.run(
+    [sys.executable, '-m', f'experiments.babi_memory_network.{module}', *flags],
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert run.returncode == code
+  assert expected in run.stdout + run.stderr
