@@ -34,6 +34,7 @@ from rmc_jax import metrics
 from rmc_jax import training
 from rmc_jax.checks import one_of
 from rmc_jax.checks import positive_int
+from rmc_jax.errors import ConfigurationError
 from rmc_jax.models.memory_network import choose_supporting
 from rmc_jax.models.memory_network import MemoryNetwork
 from rmc_jax.models.memory_network import prefer
@@ -81,13 +82,15 @@ class Config:
 def make_network(config: Config, sets: TrainingSets) -> hk.Transformed:
   """(batch, choose) -> `memory_network.Output`; `sets` with n-grams."""
   by_facts = config.supervision == 'facts'
-  used = (*sets.train[:3:2], *sets.test[:3:2])  # stories and questions
-  num_features = 1 + max(int(ids.max()) for ids in used)
+  vocabulary = int(sets.sizes[:, 0].max())
+  # Training has all n-grams, and a split may lack words.
+  largest = max(sets.train.story.max(), sets.train.question.max())
+  num_features = max(vocabulary, 1 + int(largest))
 
   def forward(batch, choose=None):
     model = MemoryNetwork(
       num_features,
-      int(sets.sizes[:, 0].max()),
+      vocabulary,
       config.embedding_size,
       config.num_hops if by_facts else heuristic.NUM_HOPS,
       adaptive=by_facts,
@@ -156,6 +159,17 @@ def facts_in_order(supporting: Array, num_hops: int) -> Array:
   return jnp.concatenate([is_fact, is_end], axis=-1)
 
 
+def check_supporting(sets: TrainingSets) -> None:
+  """Raises ConfigurationError if no supporting statements are named."""
+  for name, supporting in zip(sets.names, sets.train.supporting, strict=True):
+    if not supporting.any(1).all():
+      raise ConfigurationError(
+        "config.supervision='facts' needs the statements that support each "
+        f'answer, and the prepared file of {name} does not name them all. '
+        'Prepare the original text, or choose heuristic.'
+      )
+
+
 def make_evaluate(config: Config, sets: TrainingSets) -> results.Evaluate:
   """Evaluation with the statements that the members choose themselves."""
   network = make_network(config, sets)
@@ -211,6 +225,8 @@ def make_experiment(config: Config, sets: TrainingSets) -> training.Experiment:
 def train(config: Config, runner: training.Runner) -> None:
   """Trains, evaluates and draws; resumes a run in the workdir."""
   words = open_sets(config.version, config.tasks, False, config.data_dir)
+  if config.supervision == 'facts':
+    check_supporting(words)
   sets = with_ngrams(words, config.ngrams)
   state = runner.train(make_experiment(config, sets), config.run)
   evaluate = make_evaluate(config, sets)

@@ -125,6 +125,16 @@ def test_facts_come_in_their_order_and_then_the_end():
   assert slots == [[3], [1], [5], [2], [5], [], [2], [1], [0]]
 
 
+def test_unnamed_facts_are_refused(data_dir):
+  sets = open_sets('en', (2, 15), False, data_dir)
+  train.check_supporting(sets)
+  supporting = sets.train.supporting.copy()
+  supporting[1, 7] = 0
+  sets = sets._replace(train=sets.train._replace(supporting=supporting))
+  with pytest.raises(configuration.ConfigurationError, match='file of task 15'):
+    train.check_supporting(sets)
+
+
 def heuristic_batch():
   """Two questions with M statements of 4 words; words have ids below 20."""
   story = np.zeros((2, M, 4), np.int32)
