@@ -124,10 +124,8 @@ class Runner:
       if self.is_primary:
         report = Report(self.workdir, loop.step, run.num_steps, started)
       where = f'resuming at step {loop.step} of ' if loop.step else ''
-      carry = loop.state.carry
-      trained = carry if isinstance(carry, TrainState) else loop.state
       report.print(
-        f'{self.workdir}: {count_parameters(trained.params):,} parameters, '
+        f'{self.workdir}: {_count_parameters(loop.state):,} parameters, '
         f'{jax.device_count()} devices, {where}{run.num_steps} updates.'
       )
       source = experiment.source
@@ -178,3 +176,12 @@ class Runner:
     if self.is_primary and now - self._last_line >= _SECONDS_BETWEEN_LINES:
       self._last_line = now
       print_line(f'{what}: {amount}')
+
+
+def _count_parameters(state: TrainState) -> int:
+  """Returns the trained parameters, of all members if it is an ensemble."""
+  if not isinstance(state.carry, TrainState):
+    return count_parameters(state.params)
+  # A process holds the members of its own devices.
+  processes = jax.device_count() // jax.local_device_count()
+  return processes * count_parameters(state.carry.params)

@@ -264,12 +264,14 @@ def test_two_processes_train_like_one(tmp_path, data_dir):
     metrics = [json.loads(line) | {'time': None} for line in lines]
     files = (workdir / analysis.ERRORS, workdir / hops.EXAMPLES)
     written = [json.loads(file.read_text()) for file in files]
-    return metrics, written, ended[-1][1]
+    first, _, _ = ended[0][1].partition(' parameters')
+    return metrics, written, first.split()[-1], ended[-1][1]
 
-  one, written_by_one, _ = run('one', 1)
-  two, written_by_two, second_said = run('two', 2)
+  one, written_by_one, parameters, _ = run('one', 1)
+  two, written_by_two, same_parameters, second_said = run('two', 2)
   assert [line['step'] for line in two] == [EPOCH, 2 * EPOCH, 3 * EPOCH]
   # A member is on one device in both, so it makes the same updates.
   assert two == one
   assert written_by_two == written_by_one
+  assert same_parameters == parameters  # of all members
   assert 'mean' not in second_said  # Only the primary prints.
