@@ -250,7 +250,7 @@ def attend(
       the slots of `m` if empty ones at its end were left out.
   """
   scores = jnp.einsum('bd,bmd->bm', u, m)
-  slots = max(m.shape[1:2] + jnp.shape(in_memory)[1:])
+  slots = jnp.shape(in_memory)[1] if jnp.ndim(in_memory) else m.shape[1]
   scores = jnp.pad(scores, [(0, 0), (0, slots - scores.shape[1])])
   p = jax.nn.softmax(jnp.where(in_memory, scores, -jnp.inf))
   return jnp.where(linear, jnp.where(in_memory, scores, 0.0), p)

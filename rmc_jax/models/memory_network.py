@@ -57,25 +57,23 @@ class MemoryNetwork(hk.Module):
   :math:`s_h(i, j) = -s_h(j, i)`. The choice :math:`o_h` wins a tournament: the
   oldest statement first, each is compared with the best so far. The hops end
   with a special statement, a trained y without time. The logits of the answers
-  are :math:`A\,E''(Q' \Phi(q) + \sum_h (1 + r'_h) \odot S' \Phi(m_{o_h}))`. The
-  trained r tell hops apart.
+  are :math:`A\,E''(Q' \Phi(q) + \sum_h (1 + r'_h) \odot S' \Phi(m_{o_h}))`.
 
   There is no gradient through a choice, so training needs to know which
   statements to choose: see `choose_supporting` and `ranking_loss`.
 
-  Source: Weston, Chopra and Bordes 2015, "Memory networks", sections 3.1 and
-  3.4, with the adaptive memory, n-grams and nonlinearity of Weston et al. 2015,
-  "Towards AI-complete question answering", section 5: AM+NG+NL.
+  Source: Weston, Chopra and Bordes 2015, "Memory networks", with the adaptive
+  memory, n-grams and nonlinearity of Weston et al. 2015, "Towards AI-complete
+  question answering": AM+NG+NL.
 
   Notes:
-    There is no r there; without it, the location of a person is not told from
-      the one before where both statements support the answer.
-    There, an answer may be a list of words, chosen one after another. Here,
-      each answer is a class, as in Sukhbaatar et al. 2015.
-    There, three features of 0 and 1 tell whether x is older than i, whether x
-      is older than j, and whether i is older than j, so that of two statements
-      with the same words none is preferred to the other in both directions. How
-      old x is after the first hop is not said.
+    The trained vectors r are an addition. Without them, the sum over statements
+      does not show which of two places came first.
+    In the papers an answer may be a list of words, chosen one after another.
+      Here each answer is a class, as in Sukhbaatar et al. 2015.
+    In the papers three features of 0 or 1 describe the times of a pair: whether
+      x is older than i, x older than j, and i older than j. With the same words
+      in both statements, these give no preference to the newer one.
   """
 
   def __init__(
@@ -261,7 +259,7 @@ def ranking_loss(
      \frac{1}{|P|} \sum_{p \in P} \sum_{n \in N} \max(0, \gamma - s(p, n))
 
   Zero without a positive or a negative candidate. Source: Weston, Chopra and
-  Bordes 2015, section 3.4, with all negative candidates instead of a sample.
+  Bordes 2015, with all negative candidates instead of a sample.
 
   Args:
     preference: s, [..., C, C].

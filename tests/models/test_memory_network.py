@@ -13,7 +13,7 @@ from tests.reference import memory_network as reference
 
 # Distinct sizes: B examples, M statements, F features of a sentence, V answers,
 # d units, H hops, and rows of the tables.
-B, M, F, V, D, H, ROWS = 2, 5, 6, 9, 7, 3, 13
+B, M, F, V, D, H, ROWS = 2, 5, 8, 9, 7, 3, 13
 NAME = 'memory_network'
 
 
@@ -98,14 +98,14 @@ def test_without_an_early_end_every_hop_chooses_a_statement():
 
 def test_empty_slots_may_be_left_out():
   network, params, story, question = make()
-  story[:, 3:] = 0
+  story[:, 4:] = 0
   whole = network.apply(params, story, question)
-  short = network.apply(params, story[:, :3], question)
+  short = network.apply(params, story[:, :4], question)
   for name in ('logits', 'newer'):
     np.testing.assert_allclose(
       getattr(short, name), getattr(whole, name), rtol=1e-6
     )
-  chosen = np.where(whole.chosen == M, 3, whole.chosen)
+  chosen = np.where(whole.chosen == M, 4, whole.chosen)
   np.testing.assert_array_equal(short.chosen, chosen)
 
 

@@ -119,10 +119,14 @@ def test_ngrams_that_training_lacks_are_left_out(data_dir):
 
 def test_facts_come_in_their_order_and_then_the_end():
   supporting = jnp.array([[0, 2, 0, 1, 0], [0, 0, 1, 0, 0], [3, 2, 1, 0, 0]])
-  wanted = train.facts_in_order(supporting, 3)
-  assert wanted.shape == (3, 3, M + 1)
-  slots = [np.flatnonzero(hop).tolist() for each in wanted for hop in each]
-  assert slots == [[3], [1], [5], [2], [5], [], [2], [1], [0]]
+  wanted = train.facts_in_order(supporting, 4)
+  assert wanted.shape == (3, 4, M + 1)
+  slots = [[np.flatnonzero(hop).tolist() for hop in each] for each in wanted]
+  assert slots == [
+    [[3], [1], [5], []],
+    [[2], [5], [], []],
+    [[2], [1], [0], [5]],
+  ]
 
 
 def test_unnamed_facts_are_refused(data_dir):
@@ -136,8 +140,8 @@ def test_unnamed_facts_are_refused(data_dir):
 
 
 def heuristic_batch():
-  """Two questions with M statements of 4 words; words have ids below 20."""
-  story = np.zeros((2, M, 4), np.int32)
+  """Three questions with M statements of 4 features; words are below 20."""
+  story = np.zeros((3, M, 4), np.int32)
   story[0] = [
     [1, 2, 0, 0],
     [3, 4, 0, 0],
@@ -146,38 +150,46 @@ def heuristic_batch():
     [9, 3, 0, 0],
   ]
   story[1, :2] = [[6, 2, 25, 0], [8, 8, 25, 0]]  # 25 is an n-gram
+  story[2, :3] = [[4, 6, 0, 0], [5, 4, 0, 0], [6, 5, 0, 0]]
   return {
     'story': jnp.asarray(story),
-    'question': jnp.array([[1, 0, 0, 0], [25, 0, 0, 0]]),
-    'answer': jnp.array([9, 2]),
-    'sizes': jnp.full((2, 3), 20),
+    'question': jnp.array([[1, 0, 0, 0], [25, 0, 0, 0], [7, 6, 0, 0]]),
+    'answer': jnp.array([9, 2, 3]),
+    'sizes': jnp.full((3, 3), 20),
   }
 
 
 def test_heuristic_wants_shared_words():
   # The first statement chosen is 3; then 9 is needed, and 7, 9 or 1.
-  chosen = jnp.array([[3, 0], [M, 0]])
+  chosen = jnp.array([[3, 0], [1, 0], [2, 0]])
   found = heuristic.valid(heuristic_batch(), chosen).astype(int).tolist()
   assert found[0] == [[1, 0, 1, 1, 0, 0], [0, 0, 1, 1, 1, 0]]
   assert found[1][0] == [0] * 6  # Only an n-gram is shared.
+  assert found[2] == [[1, 0, 1, 0, 0, 0], [0] * 6]  # No answer.
 
 
 def test_heuristic_chooses_the_best_valid_statement():
   batch = heuristic_batch()
   choose = heuristic.choose_valid(batch)
   score = jnp.array(
-    [[1.0, 9.0, 3.0, 2.0, 8.0, 0.0], [1.0, 2.0, 0.0, 0.0, 0.0, 9.0]]
+    [
+      [1.0, 9.0, 3.0, 2.0, 8.0, 0.0],
+      [1.0, 2.0, 0.0, 0.0, 0.0, 9.0],
+      [5.0, 6.0, 4.0, 0.0, 0.0, 9.0],
+    ]
   )
-  preference = memory_network.prefer(score, jnp.zeros(2))
-  possible = jnp.array([[1, 1, 1, 1, 1, 0], [1, 1, 0, 0, 0, 0]], bool)
+  preference = memory_network.prefer(score, jnp.zeros(3))
+  possible = jnp.array(
+    [[1, 1, 1, 1, 1, 0], [1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0]], bool
+  )
   first = choose(0, preference, possible, [])
-  assert first.tolist() == [2, 1]  # In the second none is valid.
-  second = choose(1, preference, possible, [jnp.array([3, 0])])
-  assert second.tolist() == [4, 0]
+  assert first.tolist() == [2, 1, 0]  # In the second none is valid.
+  second = choose(1, preference, possible, [jnp.array([3, 0, 2])])
+  assert second.tolist() == [4, 0, 1]
 
 
 @pytest.mark.parametrize('supervision', ['facts', 'heuristic'])
-def test_members_learn_from_questions_of_every_length(data_dir, supervision):
+def test_loss_of_a_batch_is_the_sum_over_its_questions(data_dir, supervision):
   config = short(data_dir, supervision=supervision)
   sets = with_ngrams(open_sets('en', (2, 15), False, data_dir), 2)
   network = train.make_network(config, sets)
