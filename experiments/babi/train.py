@@ -17,13 +17,13 @@ docs/babi.md lists the departures, and explains the differences in error.
 import dataclasses
 
 import haiku as hk
-import jax
 import optax
 
 from experiments import command_line
 from experiments.babi import analysis
 from experiments.babi import examples
 from experiments.babi import linear_start
+from experiments.babi import members
 from experiments.babi import questions
 from experiments.babi import results
 from experiments.babi import sweep
@@ -124,33 +124,13 @@ def make_optimizer(config: Config, epoch: int) -> optax.GradientTransformation:
   )
 
 
-def make_init(config: Config, sets: TrainingSets):
-  """Makes the function that returns the members before the first update."""
-  network = make_network(config, sets)
-  optimizer = make_optimizer(config, epoch_size(config, sets))
-  example = questions.example_batch(sets)
-
-  def init_member(key):
-    params = network.init(key, example, False)
-    start = linear_start.initial_state(config.linear_start)
-    return training.create_state(params, start, optimizer, key)
-
-  def init():
-    members = len(sets.names) * config.restarts
-    keys = jax.random.split(jax.random.key(config.run.seed), members)
-    return training.create_ensemble(jax.vmap(init_member)(keys))
-
-  return init
-
-
 def epoch_size(config: Config, sets: TrainingSets) -> int:
   """Updates in an epoch; the rest of the questions is left out."""
   return sets.train.answer.shape[1] // config.batch_size
 
 
-def make_loss_and_optimizer(config: Config, sets: TrainingSets):
-  """Makes the loss of one member, and its optimiser."""
-  network = make_network(config, sets)
+def make_loss_fn(network: hk.Transformed):
+  """Makes the loss of one member."""
 
   def loss_fn(params, network_state, carry, key, batch):
     del key  # Noise in time comes with the batch.
@@ -159,7 +139,7 @@ def make_loss_and_optimizer(config: Config, sets: TrainingSets):
     accuracy = {'accuracy': metrics.accuracy(logits, batch['answer'])}
     return loss, training.LossAux(weight, accuracy, network_state, carry)
 
-  return loss_fn, make_optimizer(config, epoch_size(config, sets))
+  return loss_fn
 
 
 def make_evaluate(config: Config, sets: TrainingSets) -> results.Evaluate:
@@ -177,25 +157,22 @@ def make_evaluate(config: Config, sets: TrainingSets) -> results.Evaluate:
 
 def make_experiment(config: Config, sets: TrainingSets) -> training.Experiment:
   """Binds questions, model, loss, optimiser and evaluation together."""
-  num_members = len(sets.names) * config.restarts
-  evaluate = make_evaluate(config, sets)
-  return training.Experiment(
-    init=make_init(config, sets),
-    update=training.make_ensemble_update(
-      *make_loss_and_optimizer(config, sets),
-      num_members=num_members,
-      batch_size=config.batch_size,
-      reduction='sum',  # The paper does not average over the batch.
-    ),
-    evaluate=lambda state: results.sums(evaluate(state, sets.valid)),
-    source=questions.Batches(
-      sets,
-      config.restarts,
-      config.batch_size,
-      config.run.seed,
-      config.random_noise if config.temporal else 0.0,
-      training.process_rows(num_members),
-    ),
+  network = make_network(config, sets)
+  example = questions.example_batch(sets)
+
+  def init(key):
+    start = linear_start.initial_state(config.linear_start)
+    return network.init(key, example, False), start
+
+  return members.make_experiment(
+    config,
+    sets,
+    init,
+    make_loss_fn(network),
+    make_optimizer(config, epoch_size(config, sets)),
+    make_evaluate(config, sets),
+    reduction='sum',  # The paper does not average over the batch.
+    random_noise=config.random_noise if config.temporal else 0.0,
     on_evaluation=lambda state, means: linear_start.end_epoch(
       config.linear_start, config.linear_epochs, state, means['loss']
     ),

@@ -16,17 +16,17 @@ training questions per task:
 import dataclasses
 
 import haiku as hk
-import jax
 import jax.numpy as jnp
 
 from experiments import command_line
 from experiments.babi import analysis
+from experiments.babi import members
 from experiments.babi import results
 from experiments.babi.padding import skip_padding
-from experiments.babi.questions import Batches
 from experiments.babi.questions import example_batch
 from experiments.babi.questions import open_sets
 from experiments.babi.questions import TrainingSets
+from experiments.babi_memory_network import facts
 from experiments.babi_memory_network import heuristic
 from experiments.babi_memory_network import sweep
 from experiments.babi_memory_network.features import with_ngrams
@@ -34,7 +34,6 @@ from rmc_jax import metrics
 from rmc_jax import training
 from rmc_jax.checks import one_of
 from rmc_jax.checks import positive_int
-from rmc_jax.errors import ConfigurationError
 from rmc_jax.models.memory_network import choose_supporting
 from rmc_jax.models.memory_network import MemoryNetwork
 from rmc_jax.models.memory_network import prefer
@@ -109,7 +108,7 @@ def make_loss_fn(config: Config, sets: TrainingSets, network: hk.Transformed):
       output = network.apply(
         params, batch, choose_supporting(batch['supporting'])
       )
-      positive = facts_in_order(batch['supporting'], config.num_hops)
+      positive = facts.in_order(batch['supporting'], config.num_hops)
     else:
       output = network.apply(params, batch, heuristic.choose_valid(batch))
       positive = heuristic.valid(batch, output.chosen)
@@ -145,31 +144,6 @@ def answer_loss(
   return ranking_loss(differences, is_answer, others, config.margin)
 
 
-def facts_in_order(supporting: Array, num_hops: int) -> Array:
-  """Returns what each hop should choose, [B, H, M + 1] bool.
-
-  Args:
-    supporting: [B, M] 1, 2, ... for the statements that support the answer, in
-      this order; after them comes no further statement.
-    num_hops: H.
-  """
-  hop = jnp.arange(num_hops)[None, :, None]  # [1, H, 1]
-  is_fact = supporting[:, None] == hop + 1  # [B, H, M]
-  is_end = supporting.max(-1)[:, None, None] == hop  # [B, H, 1]
-  return jnp.concatenate([is_fact, is_end], axis=-1)
-
-
-def check_supporting(sets: TrainingSets) -> None:
-  """Raises ConfigurationError if no supporting statements are named."""
-  for name, supporting in zip(sets.names, sets.train.supporting, strict=True):
-    if not supporting.any(1).all():
-      raise ConfigurationError(
-        "config.supervision='facts' needs the statements that support each "
-        f'answer, and the prepared file of {name} does not name them all. '
-        'Prepare the original text, or choose heuristic.'
-      )
-
-
 def make_evaluate(config: Config, sets: TrainingSets) -> results.Evaluate:
   """Evaluation with the statements that the members choose themselves."""
   network = make_network(config, sets)
@@ -189,36 +163,14 @@ def make_evaluate(config: Config, sets: TrainingSets) -> results.Evaluate:
 def make_experiment(config: Config, sets: TrainingSets) -> training.Experiment:
   """Binds questions, model, loss, optimiser and evaluation together."""
   network = make_network(config, sets)
-  optimizer = training.make_optimizer(config.optimizer)
-  num_members = len(sets.names) * config.restarts
-  evaluate = make_evaluate(config, sets)
   example = example_batch(sets)
-
-  def init_member(key):
-    params = network.init(key, example)
-    return training.create_state(params, {}, optimizer, key)
-
-  def init():
-    keys = jax.random.split(jax.random.key(config.run.seed), num_members)
-    return training.create_ensemble(jax.vmap(init_member)(keys))
-
-  return training.Experiment(
-    init=init,
-    update=training.make_ensemble_update(
-      make_loss_fn(config, sets, network),
-      optimizer,
-      num_members=num_members,
-      batch_size=config.batch_size,
-    ),
-    evaluate=lambda state: results.sums(evaluate(state, sets.valid)),
-    source=Batches(
-      sets,
-      config.restarts,
-      config.batch_size,
-      config.run.seed,
-      random_noise=0.0,  # The model has no times but the slots.
-      members=training.process_rows(num_members),
-    ),
+  return members.make_experiment(
+    config,
+    sets,
+    lambda key: (network.init(key, example), {}),
+    make_loss_fn(config, sets, network),
+    training.make_optimizer(config.optimizer),
+    make_evaluate(config, sets),
   )
 
 
@@ -226,7 +178,7 @@ def train(config: Config, runner: training.Runner) -> None:
   """Trains, evaluates and draws; resumes a run in the workdir."""
   words = open_sets(config.version, config.tasks, False, config.data_dir)
   if config.supervision == 'facts':
-    check_supporting(words)
+    facts.check(words)
   sets = with_ngrams(words, config.ngrams)
   state = runner.train(make_experiment(config, sets), config.run)
   evaluate = make_evaluate(config, sets)

@@ -14,13 +14,12 @@ with 10,000.
 import dataclasses
 
 import haiku as hk
-import jax
 
 from experiments import command_line
 from experiments.babi import analysis
+from experiments.babi import members
 from experiments.babi import results
 from experiments.babi.padding import skip_padding
-from experiments.babi.questions import Batches
 from experiments.babi.questions import example_batch
 from experiments.babi.questions import open_sets
 from experiments.babi.questions import TrainingSets
@@ -93,18 +92,7 @@ def make_network(config: Config, sets: TrainingSets) -> hk.Transformed:
 def make_experiment(config: Config, sets: TrainingSets) -> training.Experiment:
   """Binds questions, model, loss, optimiser and evaluation together."""
   network = make_network(config, sets)
-  optimizer = training.make_optimizer(config.optimizer)
-  num_members = len(sets.names) * config.restarts
-  evaluate = make_evaluate(config, sets)
   example = example_batch(sets)
-
-  def init_member(key):
-    params = network.init(key, example)
-    return training.create_state(params, {}, optimizer, key)
-
-  def init():
-    keys = jax.random.split(jax.random.key(config.run.seed), num_members)
-    return training.create_ensemble(jax.vmap(init_member)(keys))
 
   def loss_fn(params, network_state, carry, key, batch):
     del key  # The network has no dropout.
@@ -113,23 +101,13 @@ def make_experiment(config: Config, sets: TrainingSets) -> training.Experiment:
     accuracy = {'accuracy': metrics.accuracy(logits, batch['answer'])}
     return loss, training.LossAux(weight, accuracy, network_state, carry)
 
-  return training.Experiment(
-    init=init,
-    update=training.make_ensemble_update(
-      loss_fn,
-      optimizer,
-      num_members=num_members,
-      batch_size=config.batch_size,
-    ),
-    evaluate=lambda state: results.sums(evaluate(state, sets.valid)),
-    source=Batches(
-      sets,
-      config.restarts,
-      config.batch_size,
-      config.run.seed,
-      random_noise=0.0,  # Only times would have it.
-      members=training.process_rows(num_members),
-    ),
+  return members.make_experiment(
+    config,
+    sets,
+    lambda key: (network.init(key, example), {}),
+    loss_fn,
+    training.make_optimizer(config.optimizer),
+    make_evaluate(config, sets),
   )
 
 

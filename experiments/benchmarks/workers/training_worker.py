@@ -201,7 +201,7 @@ def _babi(request):
 
   def results():
     """Returns loss and gradients of one member of each set."""
-    loss_fn, _ = babi.make_loss_and_optimizer(config, sets)
+    loss_fn = babi.make_loss_fn(babi.make_network(config, sets))
     batch = next(in_order(sets, train, 1, slice(0, len(names))))
     batch = jax.tree.map(lambda leaf: leaf[:, : config.batch_size], batch)
 

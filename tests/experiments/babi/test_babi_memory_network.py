@@ -1,8 +1,7 @@
 """Tests experiments/babi_memory_network: features, supervision and training."""
 
 import ast
-import dataclasses
-import json
+import functools
 import subprocess
 import sys
 
@@ -15,47 +14,28 @@ from experiments import configuration
 from experiments.babi import analysis
 from experiments.babi.questions import example_batch
 from experiments.babi.questions import open_sets
+from experiments.babi_memory_network import facts
 from experiments.babi_memory_network import heuristic
 from experiments.babi_memory_network import sweep
 from experiments.babi_memory_network import train
 from experiments.babi_memory_network.features import with_ngrams
-from rmc_jax import training
 from rmc_jax.models import memory_network
+from tests.experiments.babi import runs
 
-EPOCH = 900 // 32
 M = 5
 
 
-def config_of(preset, **fields):
-  config = configuration.with_preset(train.Config, sweep.PRESETS, preset)
-  return dataclasses.replace(config, **fields)
+config_of = functools.partial(runs.config_of, train, sweep)
 
 
-def short(data_dir, **fields):
-  fields = {
-    'data_dir': str(data_dir),
-    'tasks': (2, 15),
-    'restarts': 2,
-    'embedding_size': 12,
-    'num_hops': 4,
-  } | fields
-  config = config_of('quick', **fields)
-  config.run = training.RunConfig(
-    num_steps=6 * EPOCH,
-    log_every=EPOCH,
-    eval_every=EPOCH,
-    checkpoint_every=EPOCH,
+def short(data_dir, supervision):
+  return runs.shorten(
+    config_of('quick', supervision=supervision),
+    data_dir,
+    epochs=6,
+    embedding_size=12,
+    num_hops=4,
   )
-  return config
-
-
-def run_experiment(config, workdir):
-  workdir.mkdir(exist_ok=True)
-  text = configuration.to_json('babi_memory_network', 'quick', config)
-  configuration.save(workdir, text)
-  with training.Runner(workdir) as runner:
-    train.train(config, runner)
-  return json.loads((workdir / analysis.ERRORS).read_text())
 
 
 @pytest.mark.parametrize('preset', sweep.PRESETS)
@@ -119,7 +99,7 @@ def test_ngrams_that_training_lacks_are_left_out(data_dir):
 
 def test_facts_come_in_their_order_and_then_the_end():
   supporting = jnp.array([[0, 2, 0, 1, 0], [0, 0, 1, 0, 0], [3, 2, 1, 0, 0]])
-  wanted = train.facts_in_order(supporting, 4)
+  wanted = facts.in_order(supporting, 4)
   assert wanted.shape == (3, 4, M + 1)
   slots = [[np.flatnonzero(hop).tolist() for hop in each] for each in wanted]
   assert slots == [
@@ -131,12 +111,12 @@ def test_facts_come_in_their_order_and_then_the_end():
 
 def test_unnamed_facts_are_refused(data_dir):
   sets = open_sets('en', (2, 15), False, data_dir)
-  train.check_supporting(sets)
+  facts.check(sets)
   supporting = sets.train.supporting.copy()
   supporting[1, 7] = 0
   sets = sets._replace(train=sets.train._replace(supporting=supporting))
   with pytest.raises(configuration.ConfigurationError, match='file of task 15'):
-    train.check_supporting(sets)
+    facts.check(sets)
 
 
 def heuristic_batch():
@@ -190,7 +170,7 @@ def test_heuristic_chooses_the_best_valid_statement():
 
 @pytest.mark.parametrize('supervision', ['facts', 'heuristic'])
 def test_loss_of_a_batch_is_the_sum_over_its_questions(data_dir, supervision):
-  config = short(data_dir, supervision=supervision)
+  config = short(data_dir, supervision)
   sets = with_ngrams(open_sets('en', (2, 15), False, data_dir), 2)
   network = train.make_network(config, sets)
   params = network.init(jax.random.key(0), example_batch(sets))
@@ -215,15 +195,12 @@ def test_run_learns_and_resumes_to_the_same_errors(
   tmp_path, data_dir, capsys, supervision
 ):
   # Four members, one for each device of the tests.
-  config = short(data_dir, supervision=supervision)
-  errors = run_experiment(config, tmp_path / 'whole')
+  config = short(data_dir, supervision)
+  errors = runs.run_and_resume(train, 'babi_memory_network', config, tmp_path)
   assert [each['set'] for each in errors] == ['task 2', 'task 15'] * 2
   score = analysis.score(errors)
   assert score.keys() == {2, 15}
   assert max(score.values()) < 0.7  # A guess has 80 %.
-  run = dataclasses.replace(config.run, num_steps=EPOCH)
-  run_experiment(dataclasses.replace(config, run=run), tmp_path / 'resumed')
-  assert run_experiment(config, tmp_path / 'resumed') == errors
   assert '15: basic deduction' in capsys.readouterr().out
 
 

@@ -1,8 +1,7 @@
 """Tests experiments/babi_recurrent: presets, training and the common table."""
 
 import ast
-import dataclasses
-import json
+import functools
 import subprocess
 import sys
 
@@ -19,42 +18,9 @@ from rmc_jax import training
 from rmc_jax.cores.build import CORES
 from rmc_jax.cores.lstm import LSTMConfig
 from rmc_jax.models.memn2n import Sizes
+from tests.experiments.babi import runs
 
-EPOCH = 900 // 32
-
-
-def config_of(preset, **fields):
-  config = configuration.with_preset(train.Config, sweep.PRESETS, preset)
-  return dataclasses.replace(config, **fields)
-
-
-def short(data_dir, epochs, **fields):
-  fields = {
-    'data_dir': str(data_dir),
-    'tasks': (2, 15),
-    'restarts': 2,
-    'core': LSTMConfig(hidden_size=24),
-    'embedding_size': 12,
-    'hidden_sizes': (16,),
-    'optimizer': training.OptimizerConfig(learning_rate=1e-2),
-  } | fields
-  config = config_of('quick', **fields)
-  config.run = training.RunConfig(
-    num_steps=epochs * EPOCH,
-    log_every=EPOCH,
-    eval_every=EPOCH,
-    checkpoint_every=EPOCH,
-  )
-  return config
-
-
-def run_experiment(config, workdir):
-  workdir.mkdir(exist_ok=True)
-  text = configuration.to_json('babi_recurrent', 'quick', config)
-  configuration.save(workdir, text)
-  with training.Runner(workdir) as runner:
-    train.train(config, runner)
-  return json.loads((workdir / analysis.ERRORS).read_text())
+config_of = functools.partial(runs.config_of, train, sweep)
 
 
 @pytest.mark.parametrize('preset', sweep.PRESETS)
@@ -99,16 +65,23 @@ def test_run_learns_and_resumes_to_the_same_errors(
   tmp_path, data_dir, capsys, joint
 ):
   # Four members, one for each device of the tests.
-  config = short(data_dir, epochs=10, joint=joint, restarts=4 if joint else 2)
-  errors = run_experiment(config, tmp_path / 'whole')
+  config = runs.shorten(
+    config_of('quick'),
+    data_dir,
+    epochs=10,
+    joint=joint,
+    restarts=4 if joint else 2,
+    core=LSTMConfig(hidden_size=24),
+    embedding_size=12,
+    hidden_sizes=(16,),
+    optimizer=training.OptimizerConfig(learning_rate=1e-2),
+  )
+  errors = runs.run_and_resume(train, 'babi_recurrent', config, tmp_path)
   names = ['joint'] * 4 if joint else ['task 2', 'task 15'] * 2
   assert [each['set'] for each in errors] == names
   score = analysis.score(errors)
   assert score.keys() == {2, 15}
   assert max(score.values()) < 0.6  # A guess has 80 %.
-  run = dataclasses.replace(config.run, num_steps=EPOCH)
-  run_experiment(dataclasses.replace(config, run=run), tmp_path / 'resumed')
-  assert run_experiment(config, tmp_path / 'resumed') == errors
   out = capsys.readouterr().out
   assert '15: basic deduction' in out
   assert 'paper' not in out

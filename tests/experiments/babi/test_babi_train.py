@@ -1,7 +1,7 @@
 """Tests experiments/babi: questions, training, selection and table."""
 
 import ast
-import dataclasses
+import functools
 import json
 
 import jax
@@ -18,42 +18,18 @@ from experiments.babi import train
 from rmc_jax import training
 from rmc_jax.training import parallel
 from rmc_jax.training.ensemble import get_member
+from tests.experiments.babi import runs
+from tests.experiments.babi.runs import EPOCH
 from tests.training import jobs
 
-EPOCH = 900 // 32
-
-
-def config_of(preset, **fields):
-  config = configuration.with_preset(train.Config, sweep.PRESETS, preset)
-  return dataclasses.replace(config, **fields)
+config_of = functools.partial(runs.config_of, train, sweep)
 
 
 def short(data_dir, epochs=2, **fields):
-  fields = {
-    'data_dir': str(data_dir),
-    'tasks': (2, 15),
-    'restarts': 2,
-    'embedding_size': 5,
-    'num_hops': 2,
-    'linear_epochs': 1,
-  } | fields
-  config = config_of('pe_ls_rn', **fields)
-  config.run = training.RunConfig(
-    num_steps=epochs * EPOCH,
-    log_every=EPOCH,
-    eval_every=EPOCH,
-    checkpoint_every=EPOCH,
+  small = {'embedding_size': 5, 'num_hops': 2, 'linear_epochs': 1}
+  return runs.shorten(
+    config_of('pe_ls_rn'), data_dir, epochs, **(small | fields)
   )
-  return config
-
-
-def run_experiment(config, workdir):
-  workdir.mkdir(exist_ok=True)
-  text = configuration.to_json('babi', 'pe_ls_rn', config)
-  configuration.save(workdir, text)
-  with training.Runner(workdir) as runner:
-    train.train(config, runner)
-  return json.loads((workdir / analysis.ERRORS).read_text())
 
 
 def open_sets(config):
@@ -131,7 +107,9 @@ def test_batches_depend_on_seed_step_and_set(data_dir):
 @pytest.mark.parametrize('linear_start', ['fixed', 'validation', 'none'])
 def test_softmax_returns_once_and_restarts_the_schedule(data_dir, linear_start):
   config = short(data_dir, linear_start=linear_start, linear_epochs=2)
-  state = parallel.place_state(train.make_init(config, open_sets(config))())
+  state = parallel.place_state(
+    train.make_experiment(config, open_sets(config)).init()
+  )
   flags, losses = [], ([3.0] * 4, [2.0, 3.0, 2.0, 2.5], [1.0] * 4)
   for loss in losses:
     members = parallel.gather_carry(state).carry
@@ -148,14 +126,11 @@ def test_softmax_returns_once_and_restarts_the_schedule(data_dir, linear_start):
 @pytest.mark.slow
 def test_run_learns_and_resumes_to_the_same_errors(tmp_path, data_dir, capsys):
   config = short(data_dir, epochs=6)
-  errors = run_experiment(config, tmp_path / 'whole')
+  errors = runs.run_and_resume(train, 'babi', config, tmp_path)
   assert [each['set'] for each in errors] == ['task 2', 'task 15'] * 2
   score = analysis.score(errors)
   assert score.keys() == {2, 15}
   assert max(score.values()) < 0.5  # A guess has 80 %.
-  run = dataclasses.replace(config.run, num_steps=2 * EPOCH)
-  run_experiment(dataclasses.replace(config, run=run), tmp_path / 'resumed')
-  assert run_experiment(config, tmp_path / 'resumed') == errors
   out = capsys.readouterr().out
   assert '15: basic deduction' in out
   assert 'failed (> 5 %)' in out
@@ -180,7 +155,8 @@ def test_member_alone_trains_as_in_the_ensemble(data_dir):
     training.create_ensemble(alone), jax.devices()[:1]
   )
   update = training.make_ensemble_update(
-    *train.make_loss_and_optimizer(config, sets),
+    train.make_loss_fn(train.make_network(config, sets)),
+    train.make_optimizer(config, EPOCH),
     num_members=1,
     batch_size=32,
     reduction='sum',
@@ -205,7 +181,7 @@ def test_evaluation_interval_is_an_epoch_in_a_linear_start(tmp_path, data_dir):
   with pytest.raises(
     configuration.ConfigurationError, match='run.eval_every must be 28'
   ):
-    run_experiment(config, tmp_path)
+    runs.run(train, 'babi', config, tmp_path)
 
 
 def test_selection_is_by_training_error_and_then_by_loss():
