@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from experiments.babi import hops
+from experiments.babi import published
 from rmc_jax.analysis import runs as runs_lib
 from rmc_jax.analysis.curves import draw_curves
 from rmc_jax.analysis.table import text_table
@@ -24,64 +25,6 @@ EXPERIMENTS = 'babi', 'babi_memory_network', 'babi_recurrent'
 FAILED = 0.05  # Test error above which a task counts as failed.
 ERRORS = 'errors.json'
 CURVE = 'figures/learning_curve.png'
-
-NAMES = (
-  '1 supporting fact', '2 supporting facts', '3 supporting facts',
-  '2 argument relations', '3 argument relations', 'yes/no questions',
-  'counting', 'lists/sets', 'simple negation', 'indefinite knowledge',
-  'basic coreference', 'conjunction', 'compound coreference',
-  'time reasoning', 'basic deduction', 'basic induction',
-  'positional reasoning', 'size reasoning', 'path finding',
-  "agent's motivation",
-)  # fmt: skip
-# Sukhbaatar et al. 2015, table 1: preset -> test error of each task in percent,
-# with 1,000 training questions per task.
-TABLE_1 = {
-  'facts': (
-    0.0, 0.0, 0.0, 0.0, 2.0, 0.0, 15.0, 9.0, 0.0, 2.0,
-    0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 35.0, 5.0, 64.0, 0.0,
-  ),
-  'heuristic': (
-    0.1, 42.8, 76.4, 40.3, 16.3, 51.0, 36.1, 37.8, 35.9, 68.7,
-    30.0, 10.1, 19.7, 18.3, 64.8, 50.5, 50.9, 51.3, 100.0, 3.6,
-  ),
-  'bow': (
-    0.6, 17.6, 71.0, 32.0, 18.3, 8.7, 23.5, 11.4, 21.1, 22.8,
-    4.1, 0.3, 10.5, 1.3, 24.3, 52.0, 45.4, 48.1, 89.7, 0.1,
-  ),
-  'pe': (
-    0.1, 21.6, 64.2, 3.8, 14.1, 7.9, 21.6, 12.6, 23.3, 17.4,
-    4.3, 0.3, 9.9, 1.8, 0.0, 52.1, 50.1, 13.6, 87.4, 0.0,
-  ),
-  'pe_ls': (
-    0.2, 12.8, 58.8, 11.6, 15.7, 8.7, 20.3, 12.7, 17.0, 18.6,
-    0.0, 0.1, 0.3, 2.0, 0.0, 1.6, 49.0, 10.1, 85.6, 0.0,
-  ),
-  'pe_ls_rn': (
-    0.0, 8.3, 40.3, 2.8, 13.1, 7.6, 17.3, 10.0, 13.2, 15.1,
-    0.9, 0.2, 0.4, 1.7, 0.0, 1.3, 51.0, 11.1, 82.8, 0.0,
-  ),
-  'joint_1_hop': (
-    0.8, 62.0, 76.9, 22.8, 11.0, 7.2, 15.9, 13.2, 5.1, 10.6,
-    8.4, 0.4, 6.3, 36.9, 46.4, 47.4, 44.4, 9.6, 90.7, 0.0,
-  ),
-  'joint_2_hops': (
-    0.0, 15.6, 31.6, 2.2, 13.4, 2.3, 25.4, 11.7, 2.0, 5.0,
-    1.2, 0.0, 0.2, 8.1, 0.5, 51.3, 41.2, 10.3, 89.9, 0.1,
-  ),
-  'joint_3_hops': (
-    0.1, 14.0, 33.1, 5.7, 14.8, 3.3, 17.9, 10.1, 3.1, 6.6,
-    0.9, 0.3, 1.4, 8.2, 0.0, 3.5, 44.5, 9.2, 90.2, 0.0,
-  ),
-  'joint_ls_rn': (
-    0.0, 11.4, 21.9, 13.4, 14.4, 2.8, 18.3, 9.3, 1.9, 6.5,
-    0.3, 0.1, 0.2, 6.9, 0.0, 2.7, 40.4, 9.4, 88.0, 0.0,
-  ),
-  'joint_layerwise': (
-    0.1, 18.8, 31.7, 17.5, 12.9, 2.0, 10.1, 6.1, 1.5, 2.6,
-    3.3, 0.0, 0.5, 2.0, 1.8, 51.0, 42.6, 9.2, 90.6, 0.2,
-  ),
-}  # fmt: skip
 
 Member = Mapping[str, Any]
 
@@ -145,34 +88,43 @@ def table(
   runs: Sequence[runs_lib.Run], members: Sequence[Sequence[Member]]
 ) -> str:
   """Test error per task in percent: selected (lowest to highest), paper."""
-  header, columns = ['test error, %'], []
-  for run, each in zip(runs, members, strict=True):
-    paper = (
-      TABLE_1.get(str(run.preset)) if run.config['version'] == 'en' else None
+  scores = list(map(score, members))
+  tasks = sorted({task for errors in scores for task in errors})
+  labels = [f'{task}: {published.NAMES[task - 1]}' for task in tasks]
+  columns = [['test error, %', *labels, 'mean', 'failed (> 5 %)']]
+  for run, each, errors in zip(runs, members, scores, strict=True):
+    ranges = _ranges(each)
+    columns.append(
+      [
+        f'{run.name} (all restarts)',
+        *(_cell(errors[t], *ranges[t]) if t in errors else '-' for t in tasks),
+        f'{100 * np.mean(list(errors.values())):.1f}',
+        str(sum(error > FAILED for error in errors.values())),
+      ]
     )
-    header += [f'{run.name} (all restarts)', *(['paper'] if paper else [])]
-    columns.append((score(each), _ranges(each), paper))
-  tasks = sorted({task for selected, _, _ in columns for task in selected})
-  rows = [header]
-  for task in tasks:
-    row = [f'{task}: {NAMES[task - 1]}']
-    for selected, ranges, paper in columns:
-      low, high = ranges.get(task, (np.nan, np.nan))
-      row.append(
-        f'{100 * selected.get(task, np.nan):.1f} '
-        f'({100 * low:.1f} to {100 * high:.1f})'
-      )
-      row += [f'{paper[task - 1]:.1f}'] if paper else []
-    rows.append(row)
-  means, failures = ['mean'], ['failed (> 5 %)']
-  for selected, _, paper in columns:
-    means.append(f'{100 * np.mean(list(selected.values())):.1f}')
-    failures.append(str(sum(error > FAILED for error in selected.values())))
-    if paper:
-      published = [paper[task - 1] for task in selected]
-      means.append(f'{np.mean(published):.1f}')
-      failures.append(str(sum(error > 100 * FAILED for error in published)))
-  return text_table([*rows, means, failures])
+    columns += _paper_column(run, errors, tasks)
+  return text_table(list(map(list, zip(*columns, strict=True))))
+
+
+def _cell(error: float, low: float, high: float) -> str:
+  return f'{100 * error:.1f} ({100 * low:.1f} to {100 * high:.1f})'
+
+
+def _paper_column(
+  run: runs_lib.Run, errors: Mapping[int, float], tasks: Sequence[int]
+) -> list[list[str]]:
+  """Returns one column, or none for a run that the paper does not have."""
+  preset, version = str(run.preset), run.config['version']
+  if version == 'en' and preset in published.TABLE_1:
+    paper = published.TABLE_1[preset]
+    own = [paper[task - 1] for task in errors]
+    failed = str(sum(error > 100 * FAILED for error in own))
+    cells = [f'{paper[task - 1]:.1f}' for task in tasks]
+    return [['paper', *cells, f'{np.mean(own):.1f}', failed]]
+  if version == 'en-10k' and preset in published.TABLE_1_10K:
+    mean, failed = published.TABLE_1_10K[preset]
+    return [['paper, 20 tasks', *[''] * len(tasks), f'{mean}', f'{failed}']]
+  return []
 
 
 def _ranges(members: Sequence[Member]) -> dict[int, tuple[float, float]]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from experiments.babi import analysis
 from experiments.babi import hops
+from experiments.babi import published
 from experiments.babi.questions import in_order
 from experiments.babi.questions import TrainingSets
 from rmc_jax import files
@@ -75,7 +76,7 @@ def write(
   tasks = [
     {
       'task': int(task),
-      'name': analysis.NAMES[task - 1],
+      'name': published.NAMES[task - 1],
       'set': name,
       'restart': errors[rows[g]]['restart'],
       'linear': bool(linear[g]),

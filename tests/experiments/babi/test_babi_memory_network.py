@@ -53,15 +53,6 @@ def test_sweeps_are_plain_data_and_name_presets():
   assert set(presets) == sweep.PRESETS.keys() - {'quick'}
 
 
-def test_paper_has_numbers_for_both_kinds_of_supervision():
-  means = {
-    name: np.mean(analysis.TABLE_1[name]) for name in ('facts', 'heuristic')
-  }
-  # As printed, from errors that are rounded to a percent or a tenth.
-  assert means['facts'] == pytest.approx(6.7, abs=0.05)
-  assert means['heuristic'] == pytest.approx(40.2, abs=0.05)
-
-
 def test_ngrams_follow_the_words(data_dir):
   words = open_sets('en', (2, 15), False, data_dir)
   sets = with_ngrams(words, 2)
