@@ -51,7 +51,7 @@ JOINT_COLUMNS = {
 
 
 def _ten_thousand(preset: dict) -> dict:
-  """Returns the preset of table 2, with 10,000 training questions per task.
+  """Returns the preset with 10,000 training questions per task.
 
   Joint training is shorter, as in the paper: 20 epochs with a rate halved every
   5, here after 10 without softmax.
@@ -87,10 +87,10 @@ PRESETS = {
 SWEEPS = {
   'table_1_per_task': {name: {'preset': name} for name in PER_TASK_COLUMNS},
   'table_1_joint': {name: {'preset': name} for name in JOINT_COLUMNS},
-  'table_2_per_task': {
+  'table_1_10k_per_task': {
     f'{name}_10k': {'preset': f'{name}_10k'} for name in PER_TASK_COLUMNS
   },
-  'table_2_joint': {
+  'table_1_10k_joint': {
     f'{name}_10k': {'preset': f'{name}_10k'} for name in JOINT_COLUMNS
   },
 }
