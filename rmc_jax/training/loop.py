@@ -69,8 +69,10 @@ class Loop:
 
   def _restore(self) -> tuple[int, TrainState, Interval]:
     """Returns step, placed state and interval of the newest good checkpoint."""
-    restored = self.saver.restore(jax.eval_shape(self.experiment.init))
-    step, state = restored or (0, self.experiment.init())
+    # Compiled, since op by op it would take seconds and hundreds of megabytes.
+    init = jax.jit(self.experiment.init)
+    restored = self.saver.restore(jax.eval_shape(init))
+    step, state = restored or (0, init())
     interval = Interval(self.saver.read_extra(step) if restored else None)
     return step, parallel.place_state(state, self.devices), interval
 

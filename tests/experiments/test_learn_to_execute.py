@@ -156,7 +156,7 @@ def test_evaluation_equals_a_loop_over_the_characters(run):
   config, _ = run
   config = dataclasses.replace(config, eval_feed='predictions')
   experiment = train.make_experiment(config)
-  state = experiment.init()
+  state = jax.jit(experiment.init)()
   counted = experiment.evaluate(parallel.place_state(state))
   # The same split, example by example.
   task = train.make_task(config)
@@ -187,7 +187,7 @@ def test_evaluation_equals_a_loop_over_the_characters(run):
 def test_training_and_evaluation_have_their_own_feed():
   def evaluated(**feeds):
     experiment = train.make_experiment(short(updates_per_call=1, **feeds))
-    state = parallel.place_state(experiment.init())
+    state = parallel.place_state(jax.jit(experiment.init)())
     state, metrics = experiment.update(state)
     return float(metrics['loss'][0]), experiment.evaluate(state)['loss'][0]
 
@@ -236,7 +236,7 @@ def test_stopped_run_resumes_to_the_same_curve(tmp_path, curriculum):
 def test_the_first_update_counts_the_characters_of_its_batch():
   config = short(updates_per_call=1, curriculum='combine')
   experiment = train.make_experiment(config)
-  state = experiment.init()
+  state = jax.jit(experiment.init)()
   params = state.params
   _, metrics = experiment.update(parallel.place_state(state))
   # The batch that the keys give.
@@ -285,7 +285,7 @@ def test_number_of_devices_does_not_change_a_run(num_devices, monkeypatch):
       training, 'make_update', functools.partial(make_update, devices=devices)
     )
     experiment = train.make_experiment(config)
-    state = parallel.place_state(experiment.init(), devices)
+    state = parallel.place_state(jax.jit(experiment.init)(), devices)
     history = []
     for _ in range(4):
       state, metrics = experiment.update(state)

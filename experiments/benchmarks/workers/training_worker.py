@@ -236,7 +236,7 @@ _PROGRAMS = {
 
 def _train(config, experiment, batches=None, items_per_example=1):
   """Updates step by step, and reads the metrics as the training loop does."""
-  state = parallel.place_state(experiment.init())
+  state = parallel.place_state(jax.jit(experiment.init)())
   parameters = np.array(training.count_parameters(state.params))
   updates = config.run.updates_per_call
 

@@ -108,7 +108,7 @@ def test_batches_depend_on_seed_step_and_set(data_dir):
 def test_softmax_returns_once_and_restarts_the_schedule(data_dir, linear_start):
   config = short(data_dir, linear_start=linear_start, linear_epochs=2)
   state = parallel.place_state(
-    train.make_experiment(config, open_sets(config)).init()
+    jax.jit(train.make_experiment(config, open_sets(config)).init)()
   )
   flags, losses = [], ([3.0] * 4, [2.0, 3.0, 2.0, 2.5], [1.0] * 4)
   for loss in losses:
@@ -149,7 +149,7 @@ def test_member_alone_trains_as_in_the_ensemble(data_dir):
   config = short(data_dir, linear_start='none')
   sets = open_sets(config)
   experiment = train.make_experiment(config, sets)
-  state = parallel.place_state(experiment.init())
+  state = parallel.place_state(jax.jit(experiment.init)())
   alone = jax.tree.map(lambda x: x[3:4], parallel.gather_carry(state).carry)
   alone = parallel.place_state(
     training.create_ensemble(alone), jax.devices()[:1]

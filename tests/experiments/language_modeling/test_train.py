@@ -189,7 +189,7 @@ def test_training_carries_the_state_from_window_to_window(data_dir):
   experiment = train.make_experiment(config, corpus)
   make = functools.partial(train.make_model, config, corpus.vocabulary.size)
   model = network.make_evaluated(make)
-  state = parallel.place_state(experiment.init())
+  state = parallel.place_state(jax.jit(experiment.init)())
   fresh = carried = model.initial_state(config.batch_size)
   num_windows = (len(corpus.ids['train']) - 1) // (4 * 7)
   for step in range(num_windows + 2):
@@ -223,7 +223,7 @@ def test_dropout_and_sampling_change_the_loss(data_dir, fields):
     corpus = corpus_lib.open_corpus('wikitext2', data_dir)
     experiment = train.make_experiment(config, corpus)
     batch = parallel.split_batch(experiment.source.batch(0))
-    state = parallel.place_state(experiment.init())
+    state = parallel.place_state(jax.jit(experiment.init)())
     _, metrics = experiment.update(state, batch)
     return divide(metrics)['loss']
 

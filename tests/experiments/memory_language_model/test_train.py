@@ -112,7 +112,7 @@ def test_evaluation_counts_every_word_after_the_first_once(data_dir):
   config = short(data_dir)
   corpus = open_corpus('wikitext2', data_dir)
   network = train.make_network(config, corpus.vocabulary.size)
-  state = train.make_experiment(config, corpus).init()
+  state = jax.jit(train.make_experiment(config, corpus).init)()
   # 55 words in batches of 12: the last one has 7.
   ids = corpus.ids['valid']
   sums = results.make_evaluate(network, ids, N, B)(parallel.place_state(state))
