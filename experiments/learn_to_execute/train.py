@@ -188,7 +188,8 @@ def train(config: Config, runner: training.Runner) -> None:
   # New samples of the largest length and nesting, with the model's answers.
   task = make_task(config)
   keys = jax.random.split(config.run.make_keys()[-1], config.batch_size)
-  batch = jax.vmap(lambda key: learn_to_execute.sample(key, task))(keys)
+  sample = jax.jit(jax.vmap(lambda key: learn_to_execute.sample(key, task)))
+  batch = sample(keys)
   apply = jax.jit(make_network(config).apply, static_argnums=2)
   answers = apply(state.params, batch, config.eval_feed).argmax(-1)
   samples = describe(task, batch, answers, limit=8)

@@ -162,8 +162,10 @@ def test_evaluation_equals_a_loop_over_the_characters(run):
   task = train.make_task(config)
   eval_key = jax.random.split(jax.random.key(config.run.seed), 5)[3]
   keys = jax.vmap(jax.random.fold_in, (None, 0))(eval_key, jnp.arange(37))
-  batch = jax.vmap(lambda key: learn_to_execute.sample(key, task))(keys)
-  logits = train.make_network(config).apply(state.params, batch, 'predictions')
+  sample = jax.jit(jax.vmap(lambda key: learn_to_execute.sample(key, task)))
+  batch = sample(keys)
+  apply = jax.jit(train.make_network(config).apply, static_argnums=2)
+  logits = apply(state.params, batch, 'predictions')
   right = characters = complete = 0
   loss = 0.0
   for i in range(37):
@@ -253,8 +255,9 @@ def test_the_first_update_counts_the_characters_of_its_batch():
     )
     return learn_to_execute.sample(sample_key, task, difficulty)
 
-  batch = jax.vmap(draw)(keys)
-  logits = train.make_network(config).apply(params, batch, 'zeros')
+  batch = jax.jit(jax.vmap(draw))(keys)
+  apply = jax.jit(train.make_network(config).apply, static_argnums=2)
+  logits = apply(params, batch, 'zeros')
   right = characters = loss = 0.0
   for i in range(config.batch_size):
     length = int(batch.target_length[i])

@@ -189,6 +189,7 @@ def test_training_carries_the_state_from_window_to_window(data_dir):
   experiment = train.make_experiment(config, corpus)
   make = functools.partial(train.make_model, config, corpus.vocabulary.size)
   model = network.make_evaluated(make)
+  log_probs = jax.jit(model.log_probs)
   state = parallel.place_state(jax.jit(experiment.init)())
   fresh = carried = model.initial_state(config.batch_size)
   num_windows = (len(corpus.ids['train']) - 1) // (4 * 7)
@@ -198,7 +199,7 @@ def test_training_carries_the_state_from_window_to_window(data_dir):
     batch = experiment.source.batch(step)
     assert batch['reset'].all() == batch['reset'].any() == begins
     read = functools.partial(
-      model.log_probs, params, batch['inputs'], batch['targets']
+      log_probs, params, batch['inputs'], batch['targets']
     )
     state, _ = experiment.update(state, parallel.split_batch(batch))
     got = parallel.gather_carry(state).carry
