@@ -27,7 +27,7 @@ def network(**kwargs):
   net = hk.without_apply_rng(hk.transform(forward))
   inputs = np.random.default_rng(0).normal(size=(T, B, FEATURES))
   inputs = jnp.asarray(inputs.swapaxes(0, 1) if batch_major else inputs, 'f')
-  return net.apply, net.init(jax.random.key(1), inputs), inputs
+  return net.apply, jax.jit(net.init)(jax.random.key(1), inputs), inputs
 
 
 def weighted_sum(outputs_and_state):
@@ -106,7 +106,7 @@ def test_gradients_smaller_than_their_factors_stay_in_the_loop():
 
   net = hk.without_apply_rng(hk.transform(forward))
   inputs = jnp.ones((T, B, FEATURES))
-  params = net.init(jax.random.key(0), inputs)
+  params = jax.jit(net.init)(jax.random.key(0), inputs)
   # Only probes prevent forward mode.
   jax.jvp(lambda params: net.apply(params, inputs)[0], (params,), (params,))
 
@@ -127,6 +127,7 @@ def test_second_derivatives_agree():
 
 def test_forward_mode_works_without_probes():
   loss, params, inputs = make_loss(defer_weight_gradients=False)
+  loss = jax.jit(loss)
   still = jnp.zeros_like(inputs)
   _, along = jax.jvp(loss, (params, inputs), (params, still))
   expected = sum(

@@ -81,7 +81,7 @@ def expected_log_probs(params, inputs, start):
 def test_equals_the_loop_over_positions():
   net, inputs, targets, rng = make(read)
   start = jnp.asarray(rng.normal(size=(B, D)), jnp.float32)
-  params = net.init(jax.random.key(0), inputs, targets, start)
+  params = jax.jit(net.init)(jax.random.key(0), inputs, targets, start)
   params = jax.tree.map(
     lambda p: jnp.asarray(rng.normal(size=p.shape), jnp.float32) / 3, params
   )
@@ -95,10 +95,14 @@ def test_equals_the_loop_over_positions():
 
 def test_carried_state_joins_windows_to_one_text():
   net, inputs, targets, _ = make(read)
-  params = net.init(jax.random.key(0), inputs, targets)
-  whole, _, last = net.apply(params, None, inputs, targets)
-  first, _, state = net.apply(params, None, inputs[:, :2], targets[:, :2])
-  rest, _, end = net.apply(params, None, inputs[:, 2:], targets[:, 2:], state)
+  params = jax.jit(net.init)(jax.random.key(0), inputs, targets)
+  whole, _, last = jax.jit(net.apply)(params, None, inputs, targets)
+  first, _, state = jax.jit(net.apply)(
+    params, None, inputs[:, :2], targets[:, :2]
+  )
+  rest, _, end = jax.jit(net.apply)(
+    params, None, inputs[:, 2:], targets[:, 2:], state
+  )
   np.testing.assert_allclose(
     np.concatenate([first, rest], 1), whole, **TOLERANCE
   )
@@ -107,12 +111,12 @@ def test_carried_state_joins_windows_to_one_text():
 
 def test_reset_restores_the_initial_state_of_chosen_examples():
   net, inputs, targets, rng = make(read)
-  params = net.init(jax.random.key(0), inputs, targets)
+  params = jax.jit(net.init)(jax.random.key(0), inputs, targets)
   start = jnp.asarray(rng.normal(size=(B, D)), jnp.float32)
   reset = jnp.array([False, True, False])
-  got, _, _ = net.apply(params, None, inputs, targets, start, reset)
-  carried, _, _ = net.apply(params, None, inputs, targets, start)
-  fresh, _, _ = net.apply(params, None, inputs, targets)
+  got, _, _ = jax.jit(net.apply)(params, None, inputs, targets, start, reset)
+  carried, _, _ = jax.jit(net.apply)(params, None, inputs, targets, start)
+  fresh, _, _ = jax.jit(net.apply)(params, None, inputs, targets)
   for b, expected in enumerate([carried, fresh, carried]):
     np.testing.assert_allclose(got[b], expected[b], **TOLERANCE)
   assert np.abs(carried[1] - fresh[1]).max() > 1e-3
@@ -129,8 +133,10 @@ def test_loss_is_the_weighted_sum_of_the_log_probs():
 
   net, inputs, targets, rng = make(losses)
   weights = jnp.asarray(rng.uniform(size=(B, T)), jnp.float32).at[1, 2:].set(0)
-  params = net.init(jax.random.key(0), inputs, targets, weights)
-  weighted, plain, log_probs = net.apply(params, None, inputs, targets, weights)
+  params = jax.jit(net.init)(jax.random.key(0), inputs, targets, weights)
+  weighted, plain, log_probs = jax.jit(net.apply)(
+    params, None, inputs, targets, weights
+  )
   np.testing.assert_allclose(weighted[0], -(weights * log_probs).sum(), 1e-5)
   np.testing.assert_allclose(weighted[1], weights.sum(), 1e-6)
   np.testing.assert_allclose(plain[0], -log_probs.sum(), 1e-5)
@@ -139,7 +145,7 @@ def test_loss_is_the_weighted_sum_of_the_log_probs():
 
 def test_the_adaptive_head_is_a_distribution_of_its_own_weights():
   net, inputs, targets, _ = make(read, head='adaptive', cutoffs=(6, 15))
-  params = net.init(jax.random.key(0), inputs, targets)
+  params = jax.jit(net.init)(jax.random.key(0), inputs, targets)
   assert {k: v.shape for k, v in params['language_model'].items()} == {
     'embeddings': (V, D),
     'head': (6 + 2, D),
@@ -148,7 +154,7 @@ def test_the_adaptive_head_is_a_distribution_of_its_own_weights():
     'tail_1_projection': (D, D // 16),
     'tail_1': (8, D // 16),
   }
-  got, everything, _ = net.apply(params, None, inputs, targets)
+  got, everything, _ = jax.jit(net.apply)(params, None, inputs, targets)
   np.testing.assert_allclose(jnp.exp(everything).sum(-1), 1.0, rtol=1e-5)
   picked = np.take_along_axis(everything, np.asarray(targets)[..., None], -1)
   np.testing.assert_allclose(got, picked[..., 0], **TOLERANCE)

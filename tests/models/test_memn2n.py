@@ -24,7 +24,7 @@ def transform(**arguments):
   def network(story, question, time=None, **options):
     return MemN2N(V, M, **arguments)(story, question, time, **options)
 
-  return network
+  return hk.Transformed(jax.jit(network.init), jax.jit(network.apply))
 
 
 def draw(seed=0):

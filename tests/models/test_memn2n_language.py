@@ -24,9 +24,10 @@ def transform(**arguments):
     'num_hops': K,
     'num_linear': 4,
   } | arguments
-  return hk.without_apply_rng(
+  network = hk.without_apply_rng(
     hk.transform(lambda words: MemN2NLanguageModel(**arguments)(words))
   )
+  return hk.Transformed(jax.jit(network.init), jax.jit(network.apply))
 
 
 def make(**arguments):
@@ -110,7 +111,7 @@ def test_parameters_of_the_paper():
   # Penn Treebank: 10,000 words, 150 units, 100 words in memory.
   network = hk.transform(lambda words: MemN2NLanguageModel(10_000)(words))
   words = jnp.zeros((1, 100), int)
-  params = network.init(jax.random.key(0), words)[NAME]
+  params = jax.jit(network.init)(jax.random.key(0), words)[NAME]
   assert {name: value.shape for name, value in params.items()} == {
     'input': (10_000, 150),
     'output': (10_000, 150),

@@ -19,9 +19,12 @@ NAME = 'memory_network'
 
 def transform(**arguments):
   arguments = {'embedding_size': D, 'num_hops': H} | arguments
-  return hk.without_apply_rng(
+  network = hk.without_apply_rng(
     hk.transform(lambda *inputs: MemoryNetwork(ROWS, V, **arguments)(*inputs))
   )
+  # The fourth argument, if any, is a function.
+  apply = jax.jit(network.apply, static_argnums=3)
+  return hk.Transformed(jax.jit(network.init), apply)
 
 
 def draw(seed=0):

@@ -20,7 +20,11 @@ def make(core=lambda: RelationalMemory(N, V, H), **kwargs):
   net = hk.without_apply_rng(hk.transform(lambda x: model()(x)))
   trace = hk.without_apply_rng(hk.transform(lambda x: model().trace(x)))
   inputs = jax.random.normal(jax.random.key(1), (B, T, FEATURES))
-  return net, trace, jax.jit(net.init)(jax.random.key(0), inputs), inputs
+  net, trace = (
+    hk.Transformed(jax.jit(each.init), jax.jit(each.apply))
+    for each in (net, trace)
+  )
+  return net, trace, net.init(jax.random.key(0), inputs), inputs
 
 
 @pytest.mark.parametrize(
@@ -38,7 +42,8 @@ def test_logits_come_from_the_last_output(core):
       output, state = cell(inputs[:, t], state)
     return output
 
-  output = hk.without_apply_rng(hk.transform(by_hand)).apply(params, inputs)
+  by_hand = hk.without_apply_rng(hk.transform(by_hand))
+  output = jax.jit(by_hand.apply)(params, inputs)
   hidden = np.asarray(output)
   for layer in ('mlp/~/linear_0', 'mlp/~/linear_1'):
     weights = params[f'sequence_classifier/{layer}']

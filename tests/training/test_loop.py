@@ -182,17 +182,6 @@ def test_host_batches_are_loaded_once_per_step(tmp_path):
   assert metrics_of(tmp_path / 'once') == metrics_of(tmp_path / 'twice')
 
 
-def test_initial_state_is_traced_once_and_compiled(tmp_path):
-  traced = []
-
-  def init():
-    traced.append(isinstance(jnp.zeros(()), jax.core.Tracer))
-    return toy.init()
-
-  toy.run(tmp_path, num_steps=2, init=init)
-  assert traced == [True]
-
-
 def test_finished_run_changes_nothing(tmp_path, capsys):
   state = toy.run(tmp_path, num_steps=4)
   before = sorted(p for p in tmp_path.rglob('*'))

@@ -4,6 +4,7 @@ import signal
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -93,3 +94,14 @@ def test_on_evaluation_changes_the_state(tmp_path):
   chex.assert_trees_all_equal(
     jax.device_get(state.params), jax.device_get(toy.init().params)
   )
+
+
+def test_initial_state_is_traced_once_and_compiled(tmp_path):
+  traced = []
+
+  def init():
+    traced.append(isinstance(jnp.zeros(()), jax.core.Tracer))
+    return toy.init()
+
+  toy.run(tmp_path, num_steps=2, init=init)
+  assert traced == [True]
