@@ -23,6 +23,9 @@ FOLDERS = ('rmc_jax', 'experiments', 'launch', 'tests', 'docs', '.ci')
 WITHOUT_TWIN = {
   'cores/memory_matrix.py': 'tests/cores test the cores that use it',
   'cores/projected_core.py': 'abstract; tests/test_unroll.py uses both halves',
+  'envs/mini_pacman/constants.py': 'test_maze.py there pins the maze',
+  'envs/mini_pacman/types.py': 'test_presets.py there tests the checks',
+  'envs/types.py': 'one tuple',
   'parity/names.py': 'tests/parity/test_convert.py pins every name',
   'parity/ours.py': 'tests/parity/test_goldens.py runs it on every case',
   'parity/reference_runner.py': 'runs elsewhere; tests/parity/test_live.py',

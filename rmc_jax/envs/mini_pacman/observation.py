@@ -58,7 +58,8 @@ def observe(state: State, params: Params, view: str, pixels: str) -> Array:
     return _planes(state, things)
   rows = top + jnp.arange(cells.shape[0])[:, None]
   columns = left + jnp.arange(cells.shape[1])[None]
-  lit = (rows == HEIGHT - 1) & (columns >= 0) & (columns < state.power)
+  bar = jnp.minimum(state.power, WIDTH)
+  lit = (rows == HEIGHT - 1) & (columns >= 0) & (columns < bar)
   return _colours(state, params, things, lit & params.power_bar)
 
 
