@@ -81,8 +81,8 @@ def test_random_play_scores_as_in_the_public_code(
 
 
 # Median return, mean return and median length of 1500 episodes of a second
-# program with the same rules. Where death has a reward, that program may count a
-# death twice, which the medians hardly show.
+# program with the same rules. Where death has a reward, that program may count
+# one twice, which the medians hardly show.
 @pytest.mark.slow
 @pytest.mark.parametrize(
   'mode, median, mean, length',
