@@ -23,6 +23,8 @@ FOLDERS = ('rmc_jax', 'experiments', 'launch', 'tests', 'docs', '.ci')
 WITHOUT_TWIN = {
   'cores/memory_matrix.py': 'tests/cores test the cores that use it',
   'cores/projected_core.py': 'abstract; tests/test_unroll.py uses both halves',
+  'envs/box_world/constants.py': 'numbers; the tests there use them',
+  'envs/box_world/types.py': 'test_presets.py there tests the checks',
   'envs/mini_pacman/constants.py': 'test_maze.py there pins the maze',
   'envs/mini_pacman/types.py': 'test_presets.py there tests the checks',
   'envs/types.py': 'one tuple',

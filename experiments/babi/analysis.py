@@ -32,7 +32,7 @@ Member = Mapping[str, Any]
 def score(members: Sequence[Member]) -> dict[int, float]:
   """Returns task -> test error of the selected member.
 
-  A task has failed above FAILED.
+  A task fails if its error exceeds FAILED.
   """
   return {
     int(task): error
@@ -114,17 +114,21 @@ def _paper_column(
   run: runs_lib.Run, errors: Mapping[int, float], tasks: Sequence[int]
 ) -> list[list[str]]:
   """Returns one column, or none for a run that the paper does not have."""
-  preset, version = str(run.preset), run.config['version']
-  if version == 'en' and preset in published.TABLE_1:
-    paper = published.TABLE_1[preset]
-    own = [paper[task - 1] for task in errors]
-    failed = str(sum(error > 100 * FAILED for error in own))
-    cells = [f'{paper[task - 1]:.1f}' for task in tasks]
-    return [['paper', *cells, f'{np.mean(own):.1f}', failed]]
-  if version == 'en-10k' and preset in published.TABLE_1_10K:
-    mean, failed = published.TABLE_1_10K[preset]
-    return [['paper, 20 tasks', *[''] * len(tasks), f'{mean}', f'{failed}']]
-  return []
+  preset = str(run.preset)
+  version = 'en-10k' if preset.endswith('_10k') else 'en'
+  if preset not in published.SUMMARY or run.config['version'] != version:
+    return []
+  mean, failed = published.SUMMARY[preset]
+  paper = published.TABLE_1.get(preset)
+  if paper is None:
+    cells, header = [''] * len(tasks), 'paper, 20 tasks'
+  else:
+    cells, header = [f'{paper[task - 1]:.1f}' for task in tasks], 'paper'
+    if len(errors) < len(paper):
+      own = [paper[task - 1] for task in errors]
+      mean, failed = np.mean(own), sum(error > 100 * FAILED for error in own)
+  failed = '' if failed is None else str(failed)
+  return [[header, *cells, f'{mean:.1f}', failed]]
 
 
 def _ranges(members: Sequence[Member]) -> dict[int, tuple[float, float]]:

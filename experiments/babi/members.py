@@ -1,4 +1,4 @@
-"""Binds a model to the members that train on the tasks, as an experiment."""
+"""Builds the experiment that trains an ensemble on bAbI."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -16,7 +16,7 @@ from rmc_jax.types import ArrayTree
 
 
 class Config(Protocol):
-  """The fields that the pages of all models of bAbI have."""
+  """The fields that the configurations of all bAbI pages share."""
 
   restarts: int  # initial values per training set
   batch_size: int  # of each member

@@ -86,10 +86,10 @@ def write(
     {
       'set': sets.names[group],
       'restart': m // len(sets.names),
-      'train_error': 1 - float(train[m].mean()),
+      'train_error': float(np.mean(train[m] == 0)),
       'train_loss': float(loss[m].mean()),
       'test_error': {
-        str(task): 1 - float(test[m][sets.test_task[group] == task].mean())
+        str(task): float(np.mean(test[m][sets.test_task[group] == task] == 0))
         for task in np.unique(sets.test_task[group])
       },
     }

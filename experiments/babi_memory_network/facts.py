@@ -1,4 +1,4 @@
-"""Supervision by facts: which statements a question needs, in their order."""
+"""Supervision by facts: which statements a question needs, in order."""
 
 import jax.numpy as jnp
 
@@ -14,7 +14,7 @@ def check(sets: TrainingSets) -> None:
       raise ConfigurationError(
         "config.supervision='facts' needs the statements that support each "
         f'answer, and the prepared file of {name} does not name them all. '
-        'Prepare the original text, or choose heuristic.'
+        'Prepare the original text, or set --config.supervision=heuristic.'
       )
 
 

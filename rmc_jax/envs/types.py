@@ -1,4 +1,4 @@
-"""What a step of any environment returns beside the next state."""
+"""The result of a step, apart from the next state."""
 
 from typing import NamedTuple
 

@@ -69,7 +69,7 @@ class Loop:
 
   def _restore(self) -> tuple[int, TrainState, Interval]:
     """Returns step, placed state and interval of the newest good checkpoint."""
-    # Compiled, since op by op it would take seconds and hundreds of megabytes.
+    # Compiled: run op by op, it takes seconds and hundreds of megabytes.
     init = jax.jit(self.experiment.init)
     restored = self.saver.restore(jax.eval_shape(init))
     step, state = restored or (0, init())

@@ -109,8 +109,8 @@ class Experiment(NamedTuple):
   """The functions of an experiment.
 
   Attributes:
-    init: () -> the state of step 0. Is compiled, or only traced if there is a
-      checkpoint.
+    init: () -> the state of step 0. Must be traceable: it is compiled by
+      `jax.jit`, or only traced if there is a checkpoint.
     update: (state, batch) -> (state, metrics), see `update.make_update`. The
       state is donated.
     evaluate: state -> metrics, see `evaluate.make_evaluate`.

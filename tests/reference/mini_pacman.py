@@ -1,4 +1,4 @@
-"""Mini Pacman as a program of loops, without JAX; slow and easy to check.
+"""Mini Pacman in plain Python; slow and easy to check.
 
 The state is a dictionary of Python numbers and lists. All that is random in a
 step comes in `draws`, so that a faster version can be compared step by step.
@@ -109,20 +109,18 @@ class Game:
     self.state['step'] += 1
     self.state['level_step'] += 1
     self.state['power'] = max(0, self.state['power'] - 1)
-    powered = self.state['power'] > 0
+    runs = self.state['power'] > 0 and self.rules['player_squares'] == 2
     level = self.state['level']
     self.move_player(action)
-    if (
-      powered and rules['player_squares'] == 2 and self.state['level'] == level
-    ):
+    is_open = move(self.state['player'], action) != self.state['player']
+    if runs and is_open and self.state['level'] == level:
       self.meet_ghosts()
       if self.state['level'] == level:
         self.move_player(action)
     if not self.ate_ghost:
       self.move_ghosts(draws)
-    self.out_of_time = (
-      not self.died and self.state['step'] >= rules['max_steps']
-    )
+    too_long = self.state['step'] >= rules['max_steps']
+    self.out_of_time = too_long and not self.died
 
   def next_level(self):
     level, step = self.state['level'] + 1, self.state['step']

@@ -1,4 +1,4 @@
-"""The game: a step is time, then the player, then the ghosts."""
+"""The game: a step advances the clock, then the player, then the ghosts."""
 
 import dataclasses
 
@@ -31,8 +31,9 @@ class MiniPacman:
     state, outcome = env.step(step_key, state, action, params)
     pixels = env.observe(state, params)
 
-  Source: Racanière et al. 2017, "Imagination-augmented agents", section 5 and
-  appendix C; 'viewport' is that of Santoro et al. 2018, section 4.2.
+  Source: Racanière et al. 2017, "Imagination-augmented agents", section 5, and
+  the code released for a workshop; 'viewport' is that of Santoro et al. 2018,
+  section 4.2. docs/environments.md lists our readings.
 
   Attributes:
     view: 'viewport', 5 x 5 cells with the player in the centre, or 'full', the
@@ -82,8 +83,9 @@ class MiniPacman:
 
 
 def draw(key: Array) -> Draws:
-  """Draws all that is random in a step."""
-  # A key for each purpose, so that rules without chance do not shift others.
+  """Draws the random numbers of one step."""
+  # One key for each purpose, so that switching off one kind of randomness
+  # leaves the others unchanged.
   layout_key, move_key, turn_key, choice_key = jax.random.split(key, 4)
   shape = (constants.MAX_GHOSTS,)
   return Draws(
@@ -97,33 +99,37 @@ def draw(key: Array) -> Draws:
 def step(
   draws: Draws, state: State, action: Array, params: Params
 ) -> tuple[State, Outcome]:
-  """Returns the next state, as a function of what is random in the step.
+  """Returns the next state, given the random numbers of the step.
 
-  Where two levels start in one step, they have the same layout. This needs a
-  level that ends by time, so that the next step begins the next level, and that
-  this step clears it too.
+  Two levels that start in one step have the same layout. This happens only if a
+  time-out starts a level and the same step clears it.
   """
   layout = draws.layout
   due = (params.level_steps > 0) & (state.level_step >= params.level_steps)
-  state = pass_time(_next_level_if(due, state, layout))
+  state = advance_clock(_next_level_if(due, state, layout))
   powered = state.power > 0
-  state, reward, levelled = move_player(state, action, layout, params)
-  # The second square of a powered player, unless the first began a level.
-  runs = powered & (params.player_squares > 1) & ~levelled
-  ran, more, ate = run_on(state, action, layout, params)
-  state = _select(runs, ran, state)
-  reward += jnp.where(runs, more, 0.0)
-  state, more, died = move_ghosts(state, draws, params, ~(runs & ate))
+  state, reward, started = move_player(state, action, layout, params)
+  # The second square of a powered player, unless the first began a level or a
+  # wall is in the way.
+  is_open = _target(state, action) != state.player
+  runs = powered & (params.player_squares > 1) & ~started & is_open
+  second, second_reward, ate = move_to_second_square(
+    state, action, layout, params
+  )
+  state = _select(runs, second, state)
+  reward += jnp.where(runs, second_reward, 0.0)
+  state, ghost_reward, died = move_ghosts(state, draws, params, ~(runs & ate))
+  reward += params.step_reward + ghost_reward
   outcome = Outcome(
-    reward=jnp.asarray(params.step_reward + reward + more, jnp.float32),
+    reward=jnp.asarray(reward, jnp.float32),
     terminated=died,
     truncated=~died & (state.step >= params.max_steps),
   )
   return state, outcome
 
 
-def pass_time(state: State) -> State:
-  """Counts the step and takes one from the power."""
+def advance_clock(state: State) -> State:
+  """Counts the step and decrements the power."""
   return dataclasses.replace(
     state,
     power=jnp.maximum(state.power - 1, 0),
@@ -140,8 +146,7 @@ def move_player(
   Returns:
     The state, the reward, and whether a level started.
   """
-  action = jnp.clip(action, 0, len(constants.ACTIONS) - 1)
-  player = jnp.asarray(maze.NEXT_CELL)[state.player, action]
+  player = _target(state, action)
   has_food = state.food[player]
   food = state.food & (jnp.arange(maze.NUM_CELLS) != player)
   state = dataclasses.replace(state, player=player, food=food)
@@ -159,19 +164,19 @@ def move_player(
   return state, reward, by_food | by_pill
 
 
-def run_on(
+def move_to_second_square(
   state: State, action: Array, layout: Layout, params: Params
 ) -> tuple[State, Array, Array]:
-  """Meets the ghosts of the first square, then moves to the second.
+  """Eats a ghost on the first square, if any, then moves to the second.
 
   Returns:
     The state, the reward, and whether a ghost was eaten.
   """
   met = _first(state.alive & (state.ghosts == state.player))
-  state, reward, levelled = eat_ghost(state, met, layout, params)
-  moved, more, _ = move_player(state, action, layout, params)
-  state = _select(levelled, state, moved)
-  return state, reward + jnp.where(levelled, 0.0, more), met.any()
+  state, reward, started = eat_ghost(state, met, layout, params)
+  moved, move_reward, _ = move_player(state, action, layout, params)
+  state = _select(started, state, moved)
+  return state, reward + jnp.where(started, 0.0, move_reward), met.any()
 
 
 def move_ghosts(
@@ -226,6 +231,12 @@ def eat_ghost(
   state = dataclasses.replace(state, alive=alive)
   reward = params.ghost_reward * eaten.any()
   return _next_level_if(cleared, state, layout), reward, cleared
+
+
+def _target(state: State, action: Array) -> Array:
+  """Returns the cell [] that the player would move to."""
+  action = jnp.clip(action, 0, len(constants.ACTIONS) - 1)
+  return jnp.asarray(maze.NEXT_CELL)[state.player, action]
 
 
 def _next_level_if(condition: Array, state: State, layout: Layout) -> State:

@@ -1,4 +1,4 @@
-"""Which way ghosts turn: towards the player, or away from one with power."""
+"""The policy of the ghosts: towards the player, or away from one with power."""
 
 import jax.numpy as jnp
 
@@ -16,11 +16,11 @@ def turn(
 ) -> Array:
   """Returns the direction of each ghost's next move, [G].
 
-  In a corridor or bend a ghost goes on, and turns back only where no other way
-  is open. At a junction, with the way back left out, it takes the direction
-  with the largest component towards the player, or with the smallest if the
-  player is powered; of equal ones the first of right, up, left, down. At the
-  player it does not turn.
+  In a corridor or bend a ghost keeps its direction while that is open, else it
+  takes the way that does not lead back; the maze has no dead ends. At a
+  junction, with the way back left out, it takes the direction with the largest
+  component towards the player, or the smallest if the player is powered. Ties
+  go to the first of right, up, left, down. At the player it does not turn.
 
   Args:
     cell: [G].
@@ -28,7 +28,7 @@ def turn(
     player: [] its cell.
     powered: [] whether ghosts flee.
     random: [G] whether the ghost takes a random exit at a junction, except the
-      one back.
+      one back. Ignored while the player is powered.
     choice: [G] in [0, 1), which one.
   """
   exits = jnp.asarray(maze.EXITS)[cell]  # [G, 4]
@@ -54,9 +54,9 @@ def _chase(onward: Array, cell: Array, player: Array, powered: Array) -> Array:
   cells = jnp.asarray(maze.CELLS)
   rows, columns = (cells[player][None] - cells[cell]).T  # [G] to the player
   towards = jnp.stack([columns, -rows, -columns, rows], axis=-1)  # [G, 4]
-  wish = jnp.where(powered, -towards, towards)
-  lowest = jnp.iinfo(wish.dtype).min
-  return jnp.where(onward, wish, lowest).argmax(-1)
+  score = jnp.where(powered, -towards, towards)
+  lowest = jnp.iinfo(score.dtype).min
+  return jnp.where(onward, score, lowest).argmax(-1)
 
 
 def _choose(onward: Array, choice: Array) -> Array:

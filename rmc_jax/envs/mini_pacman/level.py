@@ -16,7 +16,8 @@ def draw_layout(key: Array) -> Layout:
 
   Pills may share a cell, with each other and with the player.
   """
-  # A cell's probability is right to 2e-5 of it: float32 has 2^23 values.
+  # Probabilities of cells have a relative error of at most 2e-5: these are
+  # multiples of 2^-23.
   uniform = jax.random.uniform(key, (1 + NUM_PILLS + 2 * MAX_GHOSTS,))
   ends = 1, 1 + NUM_PILLS, 1 + NUM_PILLS + MAX_GHOSTS
   player, pills, ghosts, directions = jnp.split(uniform, ends)

@@ -35,7 +35,7 @@ NEXT_CELL = np.concatenate([_HERE, np.where(EXITS, _CELL_AHEAD, _HERE)], 1)
 _LOW, _HIGH = START_BOX
 _OFFSET = CELLS[None] - CELLS[:, None]  # [C, C, 2] from player to ghost
 _IS_FAR = ~((_OFFSET >= _LOW) & (_OFFSET <= _HIGH)).all(-1)
-# [C] in how many cells a ghost may start for each cell of the player.
+# [C] number of cells where a ghost may start, for each cell of the player.
 NUM_FAR = _IS_FAR.sum(1).astype(np.int32)
-# [C, C] first these cells, then the others.
+# [C, C] all cells, these first.
 FAR_CELLS = np.argsort(~_IS_FAR, axis=1, kind='stable').astype(np.int32)

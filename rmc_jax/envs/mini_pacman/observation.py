@@ -40,8 +40,8 @@ def observe(state: State, params: Params, view: str, pixels: str) -> Array:
     view: 'viewport', whose centre is the player, with walls beyond the maze, or
       'full'.
     pixels: 'rgb', in which a player hides a ghost, a ghost a pill, and a pill
-      food. Or 'symbolic', the planes of PLANES, with power / POWER in that of
-      edible ghosts and the rest of 1 in that of ghosts.
+      food. Or 'symbolic', the planes of PLANES; with x = power / POWER, a ghost
+      has 1 - x in 'ghost' and x in 'edible ghost'.
   """
   if view == 'full':
     top = left = 0

@@ -14,7 +14,7 @@ _NEVER = {
   'clears_on_ghosts': False,
   'level_steps': 0,
 }
-# Racanière et al. 2017, appendix C: rewards, and what clears a level.
+# Rewards, and what clears a level, as in the public code.
 MODES: dict[str, dict[str, Any]] = {
   'regular': _NEVER
   | {
@@ -69,11 +69,12 @@ def make_params(
 ) -> Params:
   """Returns the rules of a preset and mode.
 
-  'paper': Racanière et al. 2017, appendix C. Ghosts always move, a powered
-  player moves two squares, hunt and ambush end after 80 steps.
-  'public': the code released for a workshop in 2017. Ghosts are slower in the
-  first levels and while the player is powered, and one in twenty of their turns
-  is random. Which of the two Santoro et al. 2018 used is not known.
+  'paper': Racanière et al. 2017, as far as known: see docs/environments.md.
+  Ghosts always move, a powered player moves two squares, hunt and ambush end
+  after 80 steps. 'public': the code released for a workshop in 2017. Ghosts are
+  slower in the first levels and while the player is powered, and one in twenty
+  of their turns at junctions is random. Which of the two Santoro et al. 2018
+  used is not known.
 
   Args:
     preset: one of PRESETS.

@@ -29,7 +29,7 @@ class Params:
   clears_on_food: bool
   clears_on_pills: bool
   clears_on_ghosts: bool
-  level_steps: int  # A level ends after so many steps; 0: it does not.
+  level_steps: int  # Limit of steps of a level; 0 for none.
   # Ghosts move with probability (speed + acceleration * (level - 1)), times
   # `powered_speed` while the player is powered.
   ghost_speed: float
@@ -95,7 +95,7 @@ class Layout:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Draws:
-  """All that is random in a step."""
+  """The random numbers of one step."""
 
   layout: Layout  # of a level that starts in this step
   move: Array  # [G] uniform in [0, 1): a ghost moves if it is below its speed

@@ -62,7 +62,7 @@ def random_state(key):
 
   Random play alone would hardly ever end a level.
   """
-  keys = jax.random.split(key, 9)
+  keys = jax.random.split(key, 11)
   level = jax.random.randint(keys[0], (), 1, 19)
   start = level_lib.start_level(
     level, level_lib.draw_layout(keys[1]), jnp.zeros((), jnp.int32)
@@ -81,11 +81,11 @@ def random_state(key):
     # Without other food, some in a corridor next to the player.
     food=food.at[close[1]].set(True),
     pills=jnp.where(
-      jax.random.bernoulli(keys[3], 0.3, (2,)), close[1:3], start.pills
+      jax.random.bernoulli(keys[9], 0.3, (2,)), close[1:3], start.pills
     ),
     has_pill=jax.random.bernoulli(keys[7], 0.7, (2,)),
     power=jax.random.choice(keys[8], jnp.array([0, 1, 2, 20])),
-    level_step=jax.random.choice(keys[3], jnp.array([0, 79, 80, 128])),
+    level_step=jax.random.choice(keys[10], jnp.array([0, 79, 80, 128])),
   )
 
 

@@ -31,7 +31,7 @@ def test_power_lasts_for_nineteen_further_steps():
 
 @pytest.mark.parametrize(
   'mode, rewards',
-  [  # Of food, a pill with food, and the pill that was below it.
+  [  # Of food, food and a pill, and a second pill in the same cell.
     ('regular', (1.0, 3.0, 2.0)),
     ('avoid', (0.0, -5.0, -4.9)),
     ('hunt', (0.0, 1.0, 1.0)),
@@ -75,7 +75,7 @@ def test_a_powered_player_eats_one_ghost_in_a_step():
   assert not after.alive[:2].any()
 
 
-def test_paths_that_cross_meet():
+def test_player_and_ghost_meet_when_they_swap_cells():
   state = make_state((3, 9), directions=[2] * 8, **ghosts_at((3, 10)))
   after, outcome = act(state, RIGHT)
   assert outcome.terminated
@@ -93,12 +93,18 @@ def test_a_powered_player_runs_two_squares_and_eats_on_both():
   # The pill gives no second square in its own step.
   state = make_state((3, 8), pills=[cell(3, 9), AWAY], **ghosts_at((11, 1)))
   assert act(state, RIGHT)[0].player == cell(3, 9)
-  # Nor does the last step with power.
+  # Nor does a step at whose start the power runs out.
   state = make_state((3, 8), power=1, **ghosts_at((11, 1)))
   assert act(state, RIGHT)[0].player == cell(3, 9)
-  # A wall stops each square.
-  state = make_state((3, 2), power=5, **ghosts_at((11, 17)))
-  assert act(state, LEFT)[0].player == cell(3, 1)
+  state = make_state((3, 8), power=2, **ghosts_at((11, 1)))
+  assert act(state, RIGHT)[0].player == cell(3, 10)
+  # A wall stops each square, and a second one without a move eats nothing.
+  pills = [cell(3, 1), cell(3, 1)]
+  state = make_state((3, 2), power=5, pills=pills, **ghosts_at((11, 17)))
+  after, outcome = act(state, LEFT)
+  assert after.player == cell(3, 1)
+  assert outcome.reward == 1.0 + 2.0
+  assert after.has_pill.tolist() == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_levels_start_everywhere_and_ghosts_far_away():
   offset = places - maze.CELLS[np.asarray(layouts.player)][:, None]
   is_near = ((offset >= -5) & (offset <= 4)).all(-1)
   assert not is_near.any()
-  for player in (cell(1, 1), cell(7, 9 - 3), cell(13, 17)):
+  for player in (cell(1, 1), cell(7, 6), cell(13, 17)):
     found = set(np.unique(layouts.ghosts[layouts.player == player]).tolist())
     expected = {
       index

@@ -16,7 +16,7 @@ def config_of(page, sweep, preset, **fields):
 
 
 def shorten(config, data_dir, epochs, **fields):
-  """Trains two members on each of two tasks, unless fields say otherwise."""
+  """Returns a short run: two members on each of two tasks by default."""
   few = {'data_dir': str(data_dir), 'tasks': (2, 15), 'restarts': 2}
   run = training.RunConfig(
     num_steps=epochs * EPOCH,

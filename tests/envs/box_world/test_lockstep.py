@@ -1,0 +1,100 @@
+"""Tests every step of BoxWorld against a program on a grid."""
+
+import collections
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rmc_jax.envs.box_world import BoxWorld
+from rmc_jax.envs.box_world import make_params
+from tests.envs.box_world import games
+from tests.reference import box_world as reference
+
+
+def compare(before, action, after, outcome, where):
+  """Compares a step with the reference.
+
+  Returns:
+    The next state in the form of the reference, and how the episode ended.
+  """
+  level, reward, end = reference.move(before, games.ACTIONS[action])
+  found = games.to_reference(after)
+  # The places of locks that are gone do not matter.
+  level['astray'] = level['astray'] & level['locks'].keys()
+  assert found == level, where
+  assert outcome.reward == reward, where
+  assert outcome.terminated == (end is not None), where
+  assert bool(after.solved) == (end == 'gem'), where
+  return found, end
+
+
+def compare_games(params, num_games, num_steps, seed):
+  states, actions, outcomes = games.play(
+    jax.random.key(seed), params, num_games, num_steps
+  )
+  ends = collections.Counter()
+  for game in range(num_games):
+    before = games.to_reference(games.row(states, 0, game))
+    for t in range(num_steps):
+      after = games.row(states, t + 1, game)
+      outcome = games.row(outcomes, t, game)
+      where = f'game {game}, step {t}'
+      before, end = compare(before, actions[t, game], after, outcome, where)
+      ends[end] += 1
+      limit = end is None and t + 1 >= params.max_steps
+      assert outcome.truncated == limit, where
+      if end is not None:
+        break
+  return ends
+
+
+@pytest.mark.parametrize('preset', ['paper', 'pycolab'])
+def test_steps_of_random_play_equal_those_of_the_reference(preset):
+  ends = compare_games(make_params(preset), 60, 122, seed=0)
+  assert ends['distractor'] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('preset', ['paper', 'pycolab'])
+def test_many_steps_equal_those_of_the_reference(preset):
+  ends = compare_games(make_params(preset), 10_000, 122, seed=1)
+  assert ends['distractor'] > 100
+  assert ends['gem'] > 10
+
+
+def test_steps_along_a_solution_equal_those_of_the_reference():
+  # Random play opens few locks.
+  env, params = BoxWorld(), make_params(min_solution=3, max_steps=1000)
+  levels = games.draw_levels(2, params, 12)
+  step = jax.jit(env.step)
+  rewards = []
+  for game in range(12):
+    state = games.row(levels, game)
+    before = games.to_reference(state)
+    for name in reference.solve(before):
+      action = games.ACTIONS.index(name)
+      after, outcome = jax.device_get(
+        step(jax.random.key(0), state, jnp.array(action), params)
+      )
+      before, end = compare(before, action, after, outcome, f'game {game}')
+      rewards.append(float(outcome.reward))
+      state = after
+    assert end == 'gem'
+  assert rewards.count(1.0) >= 3 * 12
+  assert rewards.count(10.0) == 12
+
+
+def test_no_sequence_of_actions_leaves_the_state_space():
+  params = make_params(max_steps=10)
+  states, _, outcomes = games.play(jax.random.key(3), params, 256, 200)
+  assert states.player.min() >= 1
+  assert states.player.max() <= 12
+  assert states.held.min() == -1
+  assert states.held.max() < 20
+  assert not (states.has_lock & ~states.has_content).any()
+  assert (np.diff(states.has_lock.astype(int), axis=0) <= 0).all()
+  assert (np.diff(states.step, axis=0) == 1).all()
+  assert outcomes.truncated[9:].any()
+  assert not outcomes.truncated[:9].any()

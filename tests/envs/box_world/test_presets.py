@@ -1,0 +1,36 @@
+"""Tests rmc_jax/envs/box_world/presets.py and Params."""
+
+import math
+
+import pytest
+
+from rmc_jax.envs.box_world import make_params
+
+
+def test_presets_have_the_published_ranges():
+  paper, pycolab = make_params(), make_params('pycolab')
+  assert (paper.min_solution, paper.max_solution) == (1, 5)
+  assert (paper.min_distractors, paper.max_distractors) == (0, 5)
+  assert (pycolab.min_solution, pycolab.max_solution) == (1, 4)
+  assert (pycolab.min_distractors, pycolab.max_distractors) == (0, 4)
+  for params in (paper, pycolab):
+    assert (params.gem_reward, params.solution_reward) == (10, 1)
+    assert (params.distractor_reward, params.step_reward) == (-1, 0)
+
+
+@pytest.mark.parametrize(
+  'arguments, message',
+  [
+    ({'preset': 'far'}, "preset must be one of paper, pycolab. Got: 'far'"),
+    ({'min_solution': 0}, 'min_solution must be at least 1. Got: 0'),
+    ({'max_solution': 6}, 'max_solution must be between min_solution and 5'),
+    ({'min_solution': 4, 'max_solution': 3}, 'max_solution must be between'),
+    ({'min_distractors': -1}, 'min_distractors must be at least 0. Got: -1'),
+    ({'max_distractors': 6}, 'max_distractors must be between .* Got: 6'),
+    ({'max_steps': 0}, 'max_steps must be at least 1. Got: 0'),
+    ({'gem_reward': math.nan}, 'gem_reward must be finite. Got: nan'),
+  ],
+)
+def test_bad_rules_are_refused(arguments, message):
+  with pytest.raises(ValueError, match=message):
+    make_params(**arguments)
