@@ -4,7 +4,6 @@ The state is a dictionary of Python numbers and lists. All that is random in a
 step comes in `draws`, so that a faster version can be compared step by step.
 """
 
-import copy
 import math
 
 MAZE = [
@@ -99,7 +98,11 @@ class Game:
   """One step; afterwards `state`, `reward`, `died` and `out_of_time`."""
 
   def __init__(self, state, action, draws, rules):
-    self.state = copy.deepcopy(state)
+    self.state = state | {
+      'ghosts': [dict(ghost) for ghost in state['ghosts']],
+      'pills': [dict(pill) for pill in state['pills']],
+      'food': set(state['food']),
+    }
     self.layout, self.rules = draws['layout'], rules
     self.reward = rules['step_reward']
     self.died = False

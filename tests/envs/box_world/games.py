@@ -1,5 +1,6 @@
 """Games for the tests, and their form in the reference."""
 
+import dataclasses
 import functools
 
 import jax
@@ -54,6 +55,16 @@ def _draw(key, params, num):
 
 def draw_levels(seed, params, num):
   return jax.tree.map(np.array, _draw(jax.random.key(seed), params, num))
+
+
+def rows(states: State) -> list[list[State]]:
+  """Returns states [steps, games] as [games][steps] states of lists."""
+  names = [field.name for field in dataclasses.fields(State)]
+  columns = [getattr(states, name).swapaxes(0, 1).tolist() for name in names]
+  return [
+    [State(*step) for step in zip(*game, strict=True)]
+    for game in zip(*columns, strict=True)
+  ]
 
 
 def row(tree, *index):

@@ -27,7 +27,7 @@ def solvable(levels):
   has_lock, has_content = levels.has_lock.copy(), levels.has_content.copy()
   held, player = levels.held.copy(), levels.player.copy()
   solved = np.zeros(num, bool)
-  for _ in range(2 * place.shape[1]):
+  while not solved.all():
     free = np.zeros((num, 14, 14), bool)
     free[:, 1:-1, 1:-1] = True
     for cells, blocks in ((beside, has_lock), (place, has_lock & has_content)):
@@ -52,20 +52,19 @@ def solvable(levels):
       & (levels.lock == held[:, None])
       & near[rows, beside[..., 0], beside[..., 1]]
     )
-    for index in range(num):
-      if solved[index]:
-        continue
-      if key[index].any():
-        item = key[index].argmax()
-        has_content[index, item] = False
-        held[index], player[index] = (
-          levels.content[index, item],
-          place[index, item],
-        )
-      elif lock[index].any():
-        item = lock[index].argmax()
-        has_lock[index, item] = False
-        held[index], player[index] = -1, beside[index, item]
+    # One key or lock of each level; without any, there is no way on.
+    item = np.where(key.any(1), key.argmax(1), lock.argmax(1))
+    takes, opens = key.any(1), ~key.any(1) & lock.any(1)
+    if not ((takes | opens) & ~solved).any():
+      break
+    index = rows[:, 0]
+    has_content[index[takes], item[takes]] = False
+    has_lock[index[opens], item[opens]] = False
+    held = np.where(
+      takes, levels.content[index, item], np.where(opens, -1, held)
+    )
+    target = np.where(takes[:, None], place[index, item], beside[index, item])
+    player = np.where((takes | opens)[:, None], target, player)
   return solved
 
 
