@@ -1,4 +1,4 @@
-"""BoxWorld as a program on a grid of characters, and a solver that searches.
+"""BoxWorld in plain Python, and a solver that searches.
 
 A level is a dictionary: `player` (row, column), `keys` {place: colour} of keys
 that lie in the room, 'gem' among them, `locks` {place: colour}, `astray` (the

@@ -36,8 +36,8 @@ PLACES = np.array(
   np.int32,
 )
 _ROWS, _COLUMNS = np.moveaxis(PLACES[None] - PLACES[:, None], -1, 0)
-# [2, P, P] whether a box in the second place leaves a cell, diagonals included,
-# free to the loose key (0) or a box (1) in the first. A box is two cells wide.
+# [2, P, P] whether a box at the second place is apart from the loose key (0) or
+# a box (1) at the first, diagonals included. A box is two cells wide.
 FIT = np.stack(
   [
     (abs(_ROWS) > 1) | (_COLUMNS < -2) | (_COLUMNS > 1),

@@ -1,4 +1,4 @@
-"""Tests every step of BoxWorld against a program on a grid."""
+"""Tests every step of BoxWorld against the plain-Python reference."""
 
 import collections
 
