@@ -15,8 +15,10 @@ if ! command -v uv >/dev/null; then
   exit 77
 fi
 
-# The flags keep indexes and paths of this machine out of the file.
+# gymnax, which the tests under Python 3.11 need, would hold back the JAX of every
+# Python. The other flags keep indexes and paths of this machine out of the file.
 uv pip compile setup.cfg --all-extras --universal --python-version=3.11 \
+  --constraint=<(echo "jax>=0.12 ; python_full_version >= '3.12'") \
   --upgrade --quiet --no-emit-index-url --no-emit-find-links --no-annotate \
   --custom-compile-command='launch/lock.sh' \
   --output-file=launch/requirements.txt

@@ -18,7 +18,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 lock=$root/launch/requirements.txt
-extras=analysis,data,test  # needed by experiments and tests
+extras=analysis,data,rl,test  # needed by experiments and tests
 dry_run=
 if [ "${1:-}" = --dry-run ]; then
   dry_run=yes

@@ -29,3 +29,18 @@ def one_of(name: str, value: Any, choices: Iterable[Any]) -> Any:
       f'{name} must be one of {", ".join(map(str, choices))}. Got: {value!r}.'
     )
   return value
+
+
+def all_hold(holder: Any, checks: Iterable[tuple[str, bool, str]]) -> None:
+  """Raises ValueError for the first check that fails.
+
+  Args:
+    holder: what has the attributes.
+    checks: of each, the name of the attribute, whether its value is good, and
+      what is expected of it.
+  """
+  for name, good, expected in checks:
+    if not good:
+      raise ValueError(
+        f'{name} must be {expected}. Got: {getattr(holder, name)!r}.'
+      )

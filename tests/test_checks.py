@@ -1,8 +1,11 @@
 """Tests rmc_jax/checks.py."""
 
+import types
+
 import numpy as np
 import pytest
 
+from rmc_jax.checks import all_hold
 from rmc_jax.checks import one_of
 from rmc_jax.checks import positive_int
 
@@ -38,3 +41,10 @@ def test_one_of():
   one_of('name', 'b', iter('ab'))
   with pytest.raises(ValueError, match=r"name must be one of a, b. Got: 'c'\."):
     one_of('name', 'c', {'a': 1, 'b': 2})
+
+
+def test_the_first_check_that_fails_is_reported():
+  point = types.SimpleNamespace(x=3, y='four')
+  all_hold(point, [('x', True, 'small'), ('y', True, 'short')])
+  with pytest.raises(ValueError, match=r"y must be short. Got: 'four'\."):
+    all_hold(point, [('x', True, ''), ('y', False, 'short'), ('x', False, '')])

@@ -1,5 +1,6 @@
 """The result of a step, apart from the next state."""
 
+from typing import Any
 from typing import NamedTuple
 
 from rmc_jax.types import Array
@@ -13,8 +14,11 @@ class Outcome(NamedTuple):
     terminated: [] whether the episode ended by the rules of the game, so that
       no reward can follow.
     truncated: [] whether it ended only by its limit of steps.
+    final_state: of `AutoReset` only: the state that the action led to. It
+      differs from the next state if the episode ended.
   """
 
   reward: Array
   terminated: Array
   truncated: Array
+  final_state: Any = None

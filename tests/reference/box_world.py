@@ -9,6 +9,7 @@ is locked in while there is a lock to the right of it.
 import collections
 
 MOVES = {'up': (-1, 0), 'down': (1, 0), 'left': (0, -1), 'right': (0, 1)}
+STAY = {'stay': (0, 0)}
 
 
 def is_border(place):
@@ -19,9 +20,14 @@ def right_of(place):
   return place[0], place[1] + 1
 
 
-def move(level, action):
+def move(level, action, far2025=False):
   """Returns the next level, the reward and how the episode ended, if it did."""
-  row, column = MOVES[action]
+  after, reward, end = _move(level, action, far2025)
+  return after, (reward - 0.1 if far2025 else reward), end
+
+
+def _move(level, action, far2025):
+  row, column = (MOVES | STAY)[action]
   target = level['player'][0] + row, level['player'][1] + column
   after = {
     'player': target,
@@ -37,6 +43,11 @@ def move(level, action):
       return level, 0, None
     del after['locks'][target]
     after['held'] = None
+    if far2025:
+      colour = after['keys'].pop((target[0], target[1] - 1))
+      if colour == 'gem':
+        return after, 10, 'gem'
+      after['held'] = colour
     if target in level['astray']:
       return after, -1, 'distractor'
     return after, 1, None
@@ -47,10 +58,11 @@ def move(level, action):
     if colour == 'gem':
       return after, 10, 'gem'
     after['held'] = colour
+    return after, int(far2025), None
   return after, 0, None
 
 
-def solve(level):
+def solve(level, far2025=False):
   """Returns the actions of a shortest way to the gem, or None.
 
   Breadth-first search over all that the rules allow, with nothing known of how
@@ -61,7 +73,7 @@ def solve(level):
   while queue:
     current = queue.popleft()
     for action in MOVES:
-      after, _, end = move(current, action)
+      after, _, end = move(current, action, far2025)
       if end == 'gem':
         return [*_trace(came_from, _freeze(current)), action]
       if end is None and _freeze(after) not in came_from:

@@ -4,44 +4,38 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rmc_jax.envs.box_world.constants import BACKGROUND
-from rmc_jax.envs.box_world.constants import BORDER
 from rmc_jax.envs.box_world.constants import GEM
-from rmc_jax.envs.box_world.constants import KEYS
-from rmc_jax.envs.box_world.constants import PLAYER
+from rmc_jax.envs.box_world.constants import PALETTES
 from rmc_jax.envs.box_world.constants import SIZE
 from rmc_jax.envs.box_world.constants import VIEW_RADIUS
-from rmc_jax.envs.box_world.constants import WHITE
+from rmc_jax.envs.box_world.types import Params
 from rmc_jax.envs.box_world.types import State
 from rmc_jax.types import Array
-
-VIEWS = ('viewport', 'full')
-PIXELS = ('rgb', 'symbolic')
 
 # Codes of 'symbolic': keys and locks have their colour, 0 .. 19.
 _GEM, _PLAYER, _BACKGROUND, _BORDER = GEM, GEM + 1, GEM + 2, GEM + 3
 NUM_CODES = _BORDER + 1
-# [NUM_CODES, 3]; black for a key that is not held too.
-_COLOURS = np.array([*KEYS, WHITE, PLAYER, BACKGROUND, BORDER], np.float32)
 
 _ROOM = np.full((SIZE, SIZE), _BORDER, np.int32)
 _ROOM[1:-1, 1:-1] = _BACKGROUND
 
 
-def shape(view: str, pixels: str) -> tuple[int, int, int]:
-  """Returns (rows, columns, channels) of the observation."""
-  channels = 3 if pixels == 'rgb' else 1
+def spec(view: str, pixels: str) -> jax.ShapeDtypeStruct:
+  """Returns (rows, columns, channels) of the observation, and its type."""
+  channels, dtype = (3, jnp.float32) if pixels == 'rgb' else (1, jnp.int32)
   if view == 'full':
-    return SIZE, SIZE, channels
+    return jax.ShapeDtypeStruct((SIZE, SIZE, channels), dtype)
   size = 2 * VIEW_RADIUS + 1
-  return size, size, 2 * channels  # The second half is the key.
+  # The second half is the key.
+  return jax.ShapeDtypeStruct((size, size, 2 * channels), dtype)
 
 
-def observe(state: State, view: str, pixels: str) -> Array:
+def observe(state: State, params: Params, view: str, pixels: str) -> Array:
   """Returns an image of the room, [rows, columns, channels].
 
   Args:
     state: of the game.
+    params: its rules, for the colours.
     view: 'viewport', with the player in the centre, border beyond the room, and
       further channels that are everywhere the colour of the held key, black
       without one. Or 'full', with that colour in the corner (0, 0).
@@ -57,10 +51,10 @@ def observe(state: State, view: str, pixels: str) -> Array:
   codes = _codes(state, corner, size)
   if view == 'full':
     codes = codes.at[0, 0].set(held)
-  image = _image(codes, pixels)
+  image = _image(codes, params, pixels)
   if view == 'full':
     return image
-  key = _image(jnp.broadcast_to(held, codes.shape), pixels)
+  key = _image(jnp.broadcast_to(held, codes.shape), params, pixels)
   return jnp.concatenate([image, key], axis=-1)
 
 
@@ -86,7 +80,8 @@ def _codes(state: State, corner: Array, size: int) -> Array:
   return codes
 
 
-def _image(codes: Array, pixels: str) -> Array:
+def _image(codes: Array, params: Params, pixels: str) -> Array:
   if pixels == 'symbolic':
     return codes[..., None]
-  return jnp.asarray(_COLOURS)[codes]
+  # The border's black also stands for no key.
+  return jnp.asarray(PALETTES[params.variant], jnp.float32)[codes]

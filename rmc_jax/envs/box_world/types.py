@@ -1,7 +1,8 @@
 """State and parameters of BoxWorld.
 
-I = NUM_ITEMS. Item 0 is the loose key, then come MAX_SOLUTION boxes and
-MAX_DISTRACTORS boxes; those that a level does not have are empty and open.
+I = 1 + MAX_SOLUTION + distractor_boxes. Item 0 is the loose key, then come the
+boxes to the gem and those of distractors, branch after branch. Boxes that a
+level does not have are empty and open.
 """
 
 import dataclasses
@@ -9,28 +10,42 @@ import math
 
 import jax
 
+from rmc_jax.checks import all_hold
 from rmc_jax.envs.box_world.constants import MAX_DISTRACTORS
 from rmc_jax.envs.box_world.constants import MAX_SOLUTION
+from rmc_jax.envs.box_world.constants import VARIANTS
 from rmc_jax.types import Array
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Params:
-  """The rules and the levels, as numbers; `presets.make_params` has defaults.
+  """The rules and the levels; `presets.make_params` has defaults.
 
-  Lengths are uniform in their ranges, bounds included.
+  Numbers, so that `jax.vmap` may run over them, and two static fields. Lengths
+  are uniform in their ranges, bounds included.
   """
 
   min_solution: int = 1
   max_solution: int = MAX_SOLUTION
   min_distractors: int = 0
   max_distractors: int = MAX_DISTRACTORS
+  branch_length: int = 1  # boxes of a distractor
   gem_reward: float = 10.0
   solution_reward: float = 1.0  # for opening such a box
   distractor_reward: float = -1.0  # the same; the episode ends
+  key_reward: float = 0.0  # for a key that lies in the room
   step_reward: float = 0.0
+  # A box that opens hands over its content at once. That of the gem then gives
+  # `gem_reward` in place of `solution_reward`.
+  collects_content: bool = False
   max_steps: int = 120  # of an episode
+  # Where boxes may be, and the colours: see `generator`.
+  variant: str = dataclasses.field(default='pycolab', metadata={'static': True})
+  # Room for boxes of distractors. Each makes steps slower.
+  distractor_boxes: int = dataclasses.field(
+    default=MAX_DISTRACTORS, metadata={'static': True}
+  )
 
   def validate(self) -> None:
     """Raises ValueError for a value out of range; not under `jax.jit`."""
@@ -48,16 +63,20 @@ class Params:
         distractors <= self.max_distractors <= MAX_DISTRACTORS,
         f'between min_distractors and {MAX_DISTRACTORS}',
       ),
+      ('branch_length', self.branch_length >= 1, 'at least 1'),
+      (
+        'distractor_boxes',
+        self.distractor_boxes >= self.max_distractors * self.branch_length,
+        'at least max_distractors * branch_length, '
+        f'{self.max_distractors * self.branch_length}',
+      ),
       ('max_steps', self.max_steps >= 1, 'at least 1'),
+      ('variant', self.variant in VARIANTS, f'one of {", ".join(VARIANTS)}'),
     ]
-    for name in ('gem', 'solution', 'distractor', 'step'):
+    for name in ('gem', 'solution', 'distractor', 'key', 'step'):
       name += '_reward'
       checks.append((name, math.isfinite(getattr(self, name)), 'finite'))
-    for name, good, expected in checks:
-      if not good:
-        raise ValueError(
-          f'{name} must be {expected}. Got: {getattr(self, name)}.'
-        )
+    all_hold(self, checks)
 
 
 @jax.tree_util.register_dataclass

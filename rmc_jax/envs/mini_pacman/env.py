@@ -5,12 +5,13 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from rmc_jax.checks import one_of
+from rmc_jax.envs.environment import Game
 from rmc_jax.envs.mini_pacman import constants
 from rmc_jax.envs.mini_pacman import ghosts as ghosts_lib
 from rmc_jax.envs.mini_pacman import level as level_lib
 from rmc_jax.envs.mini_pacman import maze
 from rmc_jax.envs.mini_pacman import observation
+from rmc_jax.envs.mini_pacman import render
 from rmc_jax.envs.mini_pacman.types import Draws
 from rmc_jax.envs.mini_pacman.types import Layout
 from rmc_jax.envs.mini_pacman.types import Params
@@ -20,16 +21,8 @@ from rmc_jax.types import Array
 
 
 @dataclasses.dataclass(frozen=True)
-class MiniPacman:
+class MiniPacman(Game):
   """Collects food in a maze while ghosts chase, or flee from, the player.
-
-  All methods are pure functions of one game; use `jax.vmap` for many.
-
-    env = MiniPacman()
-    params = make_params('paper', 'regular')
-    state = env.reset(reset_key, params)
-    state, outcome = env.step(step_key, state, action, params)
-    pixels = env.observe(state, params)
 
   Source: Racanière et al. 2017, "Imagination-augmented agents", section 5, and
   the code released for a workshop; 'viewport' is that of Santoro et al. 2018,
@@ -41,22 +34,20 @@ class MiniPacman:
     pixels: 'rgb' or 'symbolic', see `observation`.
   """
 
-  view: str = 'viewport'
-  pixels: str = 'rgb'
-
-  def __post_init__(self):
-    one_of('view', self.view, observation.VIEWS)
-    one_of('pixels', self.pixels, observation.PIXELS)
+  @property
+  def actions(self) -> tuple[str, ...]:
+    """Stay, right, up, left, down."""
+    return constants.ACTIONS
 
   @property
-  def num_actions(self) -> int:
-    """5: stay, right, up, left, down."""
-    return len(constants.ACTIONS)
+  def observation_spec(self) -> jax.ShapeDtypeStruct:
+    """(rows, columns, channels), float32."""
+    return observation.spec(self.view, self.pixels)
 
   @property
-  def observation_shape(self) -> tuple[int, int, int]:
-    """(rows, columns, channels); float32 in [0, 1]."""
-    return observation.shape(self.view, self.pixels)
+  def observation_limit(self) -> int:
+    """1, also in symbolic observations."""
+    return 1
 
   def reset(self, key: Array, params: Params) -> State:
     """Returns the start of level 1; consumes the key."""
@@ -67,19 +58,16 @@ class MiniPacman:
   def step(
     self, key: Array, state: State, action: Array, params: Params
   ) -> tuple[State, Outcome]:
-    """Advances the game; consumes the key.
-
-    Args:
-      key: a PRNG key.
-      state: of the game. One that has ended goes on as if it had not.
-      action: [] integer below `num_actions`; others are clipped.
-      params: the rules.
-    """
+    """Advances the game; consumes the key. See `Environment.step`."""
     return step(draw(key), state, action, params)
 
   def observe(self, state: State, params: Params) -> Array:
-    """Returns what the agent sees, of `observation_shape`."""
+    """Returns what the agent sees, see `observation.observe`."""
     return observation.observe(state, params, self.view, self.pixels)
+
+  def text(self, state: State) -> str:
+    """Returns the maze as text, see `render.text`."""
+    return render.text(state)
 
 
 def draw(key: Array) -> Draws:

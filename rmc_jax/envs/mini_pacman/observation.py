@@ -13,8 +13,6 @@ from rmc_jax.envs.mini_pacman.types import Params
 from rmc_jax.envs.mini_pacman.types import State
 from rmc_jax.types import Array
 
-VIEWS = ('viewport', 'full')
-PIXELS = ('rgb', 'symbolic')
 PLANES = ('wall', 'food', 'player', 'ghost', 'edible ghost', 'pill')
 
 _WHITE = 1.0, 1.0, 1.0
@@ -24,11 +22,12 @@ _BAR = 0.99, 0.49, 0.59
 _BORDERED = np.pad(maze.CELL_AT, VIEW_RADIUS, constant_values=maze.NUM_CELLS)
 
 
-def shape(view: str, pixels: str) -> tuple[int, int, int]:
-  """Returns (rows, columns, channels) of the observation."""
+def spec(view: str, pixels: str) -> jax.ShapeDtypeStruct:
+  """Returns (rows, columns, channels) of the observation, and its type."""
   size = 2 * VIEW_RADIUS + 1
   rows, columns = (size, size) if view == 'viewport' else (HEIGHT, WIDTH)
-  return rows, columns, 3 if pixels == 'rgb' else len(PLANES)
+  channels = 3 if pixels == 'rgb' else len(PLANES)
+  return jax.ShapeDtypeStruct((rows, columns, channels), jnp.float32)
 
 
 def observe(state: State, params: Params, view: str, pixels: str) -> Array:

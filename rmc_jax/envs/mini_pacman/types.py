@@ -8,6 +8,7 @@ import math
 
 import jax
 
+from rmc_jax.checks import all_hold
 from rmc_jax.types import Array
 
 
@@ -56,11 +57,7 @@ class Params:
     for name in ('step', 'food', 'pill', 'ghost', 'death'):
       name += '_reward'
       checks.append((name, math.isfinite(getattr(self, name)), 'finite'))
-    for name, good, expected in checks:
-      if not good:
-        raise ValueError(
-          f'{name} must be {expected}. Got: {getattr(self, name)}.'
-        )
+    all_hold(self, checks)
 
 
 @jax.tree_util.register_dataclass

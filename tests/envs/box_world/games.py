@@ -12,15 +12,15 @@ from rmc_jax.envs.box_world import State
 from rmc_jax.envs.box_world.constants import GEM
 from rmc_jax.envs.box_world.constants import NO_KEY
 
-ACTIONS = ['up', 'down', 'left', 'right']
+ACTIONS = ['up', 'down', 'left', 'right', 'stay']
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3))
 def _play(key, params, num_games, num_steps):
-  env = BoxWorld()
+  env = BoxWorld(stay=params.variant == 'far2025')
 
   def advance(states, key):
-    actions = jax.random.randint(key, (num_games,), 0, 4)
+    actions = jax.random.randint(key, (num_games,), 0, env.num_actions)
     step = jax.vmap(env.step, (None, 0, 0, None))
     next_states, outcomes = step(key, states, actions, params)
     return next_states, (states, actions, outcomes)

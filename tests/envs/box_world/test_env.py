@@ -5,12 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rmc_jax import training
 from rmc_jax.envs.box_world import BoxWorld
 from rmc_jax.envs.box_world import make_params
 from rmc_jax.envs.box_world import State
 from rmc_jax.envs.box_world.constants import GEM
-from rmc_jax.training.checkpoint import Checkpointer
 
 UP, DOWN, LEFT, RIGHT = range(4)
 RED, BLUE, GREEN = 3, 11, 17
@@ -126,42 +124,15 @@ def test_rewards_may_be_changed():
   assert outcome.reward == pytest.approx(-3.1)
 
 
+def test_a_fifth_action_stays():
+  state, outcome = make_state((5, 5), BLUE), None
+  step = jax.jit(BoxWorld(stay=True).step)
+  for action in (4, 9):
+    after, outcome = step(jax.random.key(0), state, action, make_params())
+    assert after.player.tolist() == [5, 5]
+    assert (after.held, after.step, outcome.reward) == (BLUE, 1, 0)
+
+
 def test_actions_out_of_range_are_clipped():
   assert act(make_state((5, 5)), -4)[0].player.tolist() == [4, 5]
   assert act(make_state((5, 5)), 9)[0].player.tolist() == [5, 6]
-
-
-@pytest.mark.parametrize('new_key', [jax.random.key, jax.random.PRNGKey])
-def test_games_run_under_jit_vmap_and_scan(new_key):
-  env = BoxWorld()
-  traces = []
-
-  def play(key, params):
-    traces.append(None)
-    state = env.reset(key, params)
-
-    def advance(state, action):
-      state, outcome = env.step(key, state, action, params)
-      return state, (env.observe(state, params), outcome)
-
-    return jax.lax.scan(advance, state, jnp.arange(7) % 4)
-
-  many = jax.jit(jax.vmap(play, (0, None)))
-  keys = jax.random.split(new_key(4), 3)
-  _, (pixels, outcome) = many(keys, make_params())
-  assert pixels.shape == (3, 7, 5, 5, 6)
-  assert outcome.reward.shape == (3, 7)
-  many(jax.random.split(new_key(5), 3), make_params('pycolab', max_steps=9))
-  assert len(traces) == 1
-
-
-def test_states_survive_a_checkpoint(tmp_path):
-  env, params = BoxWorld(), make_params()
-  keys = jax.random.split(jax.random.key(0), 4)
-  levels = jax.vmap(env.reset, (0, None))(keys, params)
-  state = training.TrainState((), (), (), jnp.array(3), keys[0], levels)
-  with Checkpointer(tmp_path) as saver:
-    saver.save(3, state)
-    saver.wait()
-    _, restored = saver.restore(jax.eval_shape(lambda: state))
-  jax.tree.map(np.testing.assert_array_equal, restored.carry, levels)

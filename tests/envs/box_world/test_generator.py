@@ -97,6 +97,42 @@ def test_very_many_levels_can_be_solved(preset):
     assert solvable(levels).all()
 
 
+def test_levels_of_far2025_follow_the_law_of_the_public_code():
+  levels = games.draw_levels(6, make_params('far2025'), 20_000)
+  assert (levels.has_lock.sum(1) == 6).all()
+  assert (levels.content[:, 3] == GEM).all()
+  assert levels.lock[levels.has_lock].max() == 18
+  has = levels.has_content
+  rows, columns = levels.place[..., 0], levels.place[..., 1]
+  assert (rows[has].min(), rows[has].max()) == (1, 12)
+  assert (columns[has].min(), columns[has].max()) == (1, 11)
+  same_row = (
+    (rows[:, :, None] == rows[:, None]) & has[:, :, None] & has[:, None]
+  )
+  distance = abs(columns[:, :, None] - columns[:, None])
+  assert (distance[same_row & ~np.eye(11, dtype=bool)] >= 3).all()
+  # Of 100,000 levels of the public code: the player's row and column, and the
+  # first column of a box. Standard errors: 0.011, 0.010 and 0.0040.
+  first = np.where(levels.has_lock, columns, 99).min(1)
+  samples = np.column_stack([levels.player, first])
+  deviation = samples.mean(0) - [6.5291, 6.0223, 2.0826]
+  error = samples.std(0) * np.sqrt(1 / 20_000 + 1 / 100_000)
+  assert (abs(deviation) < 4 * error).all()
+
+
+@pytest.mark.slow
+def test_as_many_levels_of_far2025_as_published_have_no_solution():
+  share = np.mean(
+    [
+      ~solvable(games.draw_levels(20 + seed, make_params('far2025'), 20_000))
+      for seed in range(5)
+    ]
+  )
+  # 0.48 % of 20,000 levels of the public code.
+  error = np.sqrt(0.0048 * (1 / 100_000 + 1 / 20_000))
+  assert abs(share - 0.0048) < 4 * error
+
+
 def test_boxes_are_apart_and_within_the_room():
   levels = games.draw_levels(1, make_params(), 5000)
   has = levels.has_content
@@ -171,3 +207,40 @@ def test_the_first_item_is_anywhere():
   index = (levels.place[:, 0] - 2) @ [8, 1]
   counts = np.bincount(index, minlength=80)
   assert abs(counts - 200).max() < 5 * 200**0.5
+
+
+@pytest.mark.parametrize('variant', ['pycolab', 'far2025'])
+def test_branches_of_distractors_are_chains(variant):
+  params = make_params(
+    variant=variant,
+    max_solution=3,
+    min_distractors=2,
+    max_distractors=2,
+    branch_length=3,
+  )
+  assert params.distractor_boxes == 6
+  levels = games.draw_levels(5, params, 3000)
+  assert levels.lock.shape == (3000, 12)
+  assert levels.has_lock[:, 6:].sum() > 0.99 * 3000 * 6
+  counts = collections.Counter()
+  for index in range(3000):
+    lock, content = levels.lock[index], levels.content[index]
+    way = content[: levels.has_lock[index, 1:6].sum()]
+    for start in (6, 9):
+      locks, keys = lock[start : start + 3], content[start : start + 3]
+      assert locks[0] in way
+      assert not set(keys) & set(way)
+      if variant == 'pycolab':
+        np.testing.assert_array_equal(locks[1:], keys[:-1])
+        assert keys[0] != keys[1] != keys[2]
+        counts['again'] += keys[0] == keys[2]
+      else:
+        # With keys 0, 1, 2 of the branch, the boxes show 0, 2, 0, as in the
+        # public code.
+        assert (locks[1], keys[2]) == (keys[0], keys[0])
+        assert len({keys[0], keys[1], locks[2]}) == 3
+      counts['same'] += (lock[6] == lock[9]) & (start == 6)
+  # One in 16 to 18 keys is that of two boxes before.
+  assert variant == 'far2025' or 250 < counts['again'] < 450
+  # Roots are drawn independently: 1 + 1/2 + 1/3 of 3 levels share them.
+  assert abs(counts['same'] - 3000 * 11 / 18) < 5 * (3000 / 4) ** 0.5

@@ -26,7 +26,7 @@ def test_images_equal_those_of_the_reference():
     for pixels in ('rgb', 'symbolic')
   }
   for (view, pixels), image in images.items():
-    assert image.shape == (40, *BoxWorld(view, pixels).observation_shape)
+    assert image.shape == (40, *BoxWorld(view, pixels).observation_spec.shape)
     assert image.dtype == ('float32' if pixels == 'rgb' else 'int32')
   for game in range(40):
     level = games.to_reference(games.row(last, game))

@@ -13,6 +13,10 @@ def test_presets_have_the_published_ranges():
   assert (paper.min_distractors, paper.max_distractors) == (0, 5)
   assert (pycolab.min_solution, pycolab.max_solution) == (1, 4)
   assert (pycolab.min_distractors, pycolab.max_distractors) == (0, 4)
+  far2025 = make_params('far2025')
+  assert (far2025.min_solution, far2025.max_solution) == (3, 3)
+  assert (far2025.step_reward, far2025.key_reward) == (-0.1, 1)
+  assert far2025.max_steps == 120
   for params in (paper, pycolab):
     assert (params.gem_reward, params.solution_reward) == (10, 1)
     assert (params.distractor_reward, params.step_reward) == (-1, 0)
@@ -21,12 +25,21 @@ def test_presets_have_the_published_ranges():
 @pytest.mark.parametrize(
   'arguments, message',
   [
-    ({'preset': 'far'}, "preset must be one of paper, pycolab. Got: 'far'"),
+    (
+      {'preset': 'far'},
+      "preset must be one of paper, pycolab, far2025. Got: 'far'",
+    ),
     ({'min_solution': 0}, 'min_solution must be at least 1. Got: 0'),
     ({'max_solution': 6}, 'max_solution must be between min_solution and 5'),
     ({'min_solution': 4, 'max_solution': 3}, 'max_solution must be between'),
     ({'min_distractors': -1}, 'min_distractors must be at least 0. Got: -1'),
     ({'max_distractors': 6}, 'max_distractors must be between .* Got: 6'),
+    ({'branch_length': 0}, 'branch_length must be at least 1. Got: 0'),
+    (
+      {'branch_length': 2, 'distractor_boxes': 9},
+      'distractor_boxes must be at least max_distractors .*, 10. Got: 9',
+    ),
+    ({'variant': 'dm'}, "variant must be one of pycolab, far2025. Got: 'dm'"),
     ({'max_steps': 0}, 'max_steps must be at least 1. Got: 0'),
     ({'gem_reward': math.nan}, 'gem_reward must be finite. Got: nan'),
   ],

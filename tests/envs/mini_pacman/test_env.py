@@ -1,14 +1,9 @@
 """Tests the rules of rmc_jax/envs/mini_pacman/env.py one by one."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rmc_jax import training
-from rmc_jax.envs.mini_pacman import make_params
-from rmc_jax.envs.mini_pacman import MiniPacman
-from rmc_jax.training.checkpoint import Checkpointer
 from tests.envs.mini_pacman.games import act
 from tests.envs.mini_pacman.games import AWAY
 from tests.envs.mini_pacman.games import cell
@@ -140,42 +135,3 @@ def test_actions_out_of_range_are_clipped():
   assert after.player == state.player
   after, _ = act(make_state((3, 3), **ghosts_at((11, 1))), jnp.array(17))
   assert after.player == cell(4, 3)
-
-
-@pytest.mark.parametrize('new_key', [jax.random.key, jax.random.PRNGKey])
-def test_games_run_under_jit_vmap_and_scan(new_key):
-  env, params = MiniPacman(), make_params()
-  traces = []
-
-  def play(key, params):
-    traces.append(None)
-    state = env.reset(key, params)
-
-    def advance(state, key):
-      state, outcome = env.step(key, state, jnp.array(1), params)
-      return state, (env.observe(state, params), outcome)
-
-    return jax.lax.scan(advance, state, jax.random.split(key, 7))
-
-  many = jax.jit(jax.vmap(play, (0, None)))
-  keys = jax.random.split(new_key(4), 3)
-  _, (pixels, outcome) = many(keys, params)
-  assert pixels.shape == (3, 7, 5, 5, 3)
-  assert outcome.reward.shape == (3, 7)
-  many(jax.random.split(new_key(5), 3), make_params('public', 'hunt'))
-  assert len(traces) == 1
-  alone, _ = play(keys[2], params)
-  together = jax.tree.map(lambda leaf: leaf[2], many(keys, params)[0])
-  jax.tree.map(np.testing.assert_array_equal, alone, together)
-
-
-def test_states_survive_a_checkpoint(tmp_path):
-  env, params = MiniPacman(), make_params()
-  keys = jax.random.split(jax.random.key(0), 4)
-  games_ = jax.vmap(env.reset, (0, None))(keys, params)
-  state = training.TrainState((), (), (), jnp.array(3), keys[0], games_)
-  with Checkpointer(tmp_path) as saver:
-    saver.save(3, state)
-    saver.wait()
-    _, restored = saver.restore(jax.eval_shape(lambda: state))
-  jax.tree.map(np.testing.assert_array_equal, restored.carry, games_)

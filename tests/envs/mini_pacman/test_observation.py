@@ -27,7 +27,7 @@ def test_images_equal_those_of_the_reference(preset):
     for pixels in ('rgb', 'symbolic')
   }
   for (view, pixels), image in images.items():
-    shape = MiniPacman(view, pixels).observation_shape
+    shape = MiniPacman(view, pixels).observation_spec.shape
     assert image.shape == (40, *shape)
     assert image.dtype == jnp.float32
   for game in range(40):

@@ -1,0 +1,1 @@
+"""The environments under the interfaces of other libraries."""

@@ -1,0 +1,323 @@
+"""The games for Gymnasium; importing this module registers their ids.
+
+    import gymnasium
+    import rmc_jax.envs.adapters.gymnasium
+
+    env = gymnasium.make('rmc_jax/MiniPacman-v0', mode='hunt')
+    envs = gymnasium.make_vec('rmc_jax/BoxWorld-v0', num_envs=64)
+
+Keyword arguments are those of `rmc_jax.envs.make` and of the class.
+"""
+
+import functools
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rmc_jax.checks import one_of
+from rmc_jax.checks import positive_int
+from rmc_jax.envs import registry
+from rmc_jax.envs import render
+from rmc_jax.envs.adapters import host
+from rmc_jax.envs.environment import Environment
+from rmc_jax.envs.environment import Game
+from rmc_jax.envs.types import Outcome
+from rmc_jax.envs.wrappers.level_bank import LevelBank
+from rmc_jax.types import Array
+
+RENDER_MODES = ('rgb_array', 'ansi')
+IDS = {
+  'rmc_jax/BoxWorld-v0': 'box_world',
+  'rmc_jax/MiniPacman-v0': 'mini_pacman',
+}
+
+
+class Env(gymnasium.Env[np.ndarray, np.int64]):
+  """One game, which the user resets.
+
+  Truncation is part of the game, so it needs no `TimeLimit`.
+
+  Attributes:
+    game: with the state and the rules.
+  """
+
+  metadata = {'render_modes': list(RENDER_MODES), 'render_fps': 10}
+
+  def __init__(self, env: Game, params: Any, render_mode: str | None = None):
+    """Initialises the environment.
+
+    Args:
+      env: the game.
+      params: its rules.
+      render_mode: 'rgb_array' or 'ansi' for `render`, or None.
+    """
+    if render_mode is not None:
+      one_of('render_mode', render_mode, RENDER_MODES)
+    self.render_mode = render_mode
+    self.action_space = gymnasium.spaces.Discrete(env.num_actions)
+    self.observation_space = _observation_space(env)
+    self.game = host.HostGame(env, params, seed=0)
+    self._env = env
+    self._seeded = False
+
+  def reset(
+    self, *, seed: int | None = None, options: dict[str, Any] | None = None
+  ) -> tuple[np.ndarray, dict[str, Any]]:
+    """Starts an episode; without a seed, the next of the same sequence."""
+    super().reset(seed=seed)
+    if seed is None and not self._seeded:
+      seed = int(self.np_random.integers(2**31))
+    if seed is not None:
+      self.game.seed(seed)
+      self._seeded = True
+    return self.game.reset(), {}
+
+  def step(
+    self, action: np.int64
+  ) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    """Takes an action of `action_space`; raises ValueError for others."""
+    if not self.action_space.contains(action):
+      raise ValueError(
+        f'action must be in {self.action_space}. Got: {action!r}.'
+      )
+    pixels, (reward, terminated, truncated, _) = self.game.step(action)
+    return pixels, float(reward), bool(terminated), bool(truncated), {}
+
+  # Gymnasium declares a type variable that only subclasses of it could fill.
+  def render(self) -> Any:
+    """Returns the whole game as a picture or as text, see `render_mode`."""
+    game = self.game
+    if self.render_mode == 'ansi':
+      return self._env.text(jax.device_get(game.state))
+    if self.render_mode == 'rgb_array':
+      return render.image(self._env, game.state, game.params)
+    gymnasium.logger.warn('render() needs a render_mode: see gymnasium.make.')
+    return None
+
+
+class VectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+  """Many games in one program, which reset by themselves.
+
+  Each game equals that of an `Env`; a seed s gives them s, s + 1, ...
+  """
+
+  def __init__(
+    self,
+    env: Environment,
+    params: Any,
+    num_envs: int,
+    *,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    num_levels: int | None = None,
+  ):
+    """Initialises the environments.
+
+    Args:
+      env: the game.
+      params: its rules.
+      num_envs: how many games.
+      autoreset_mode: Gymnasium's NEXT_STEP, in which the action after an
+        episode's end is ignored, or SAME_STEP, in which the step that ends an
+        episode returns the first observation of the next one and puts the last
+        one into `infos['final_obs']`.
+      num_levels: if given, episodes start from one of so many levels, drawn
+        with the first seed. Makes BoxWorld faster, whose levels are slow to
+        draw.
+    """
+    positive_int('num_envs', num_envs)
+    mode = AutoresetMode(autoreset_mode)
+    allowed = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
+    one_of('autoreset_mode', mode, allowed)
+    if num_levels is not None:
+      positive_int('num_levels', num_levels)
+    self.metadata = {'autoreset_mode': mode}
+    self.num_envs = num_envs
+    self.single_action_space = gymnasium.spaces.Discrete(env.num_actions)
+    self.single_observation_space = _observation_space(env)
+    self.action_space = batch_space(self.single_action_space, num_envs)
+    self.observation_space = batch_space(
+      self.single_observation_space, num_envs
+    )
+    self._env, self._params = env, jax.device_put(params)
+    self._same_step = mode == AutoresetMode.SAME_STEP
+    self._num_levels = num_levels
+    self._keys: Any = None
+    self._states: Any = None
+    self._ended = np.zeros(num_envs, bool)
+
+  def reset(
+    self,
+    *,
+    seed: int | list[int] | None = None,
+    options: dict[str, Any] | None = None,
+  ) -> tuple[np.ndarray, dict[str, Any]]:
+    """Starts an episode of every game."""
+    super().reset(seed=seed if isinstance(seed, int) else None)
+    if seed is None and self._keys is None:
+      seed = int(self.np_random.integers(2**31))
+    if seed is not None:
+      self._seed(np.asarray(seed, np.uint32))
+    self._keys, self._states, pixels = _reset_all(
+      self._env, self._keys, self._params
+    )
+    self._ended = np.zeros(self.num_envs, bool)
+    return np.array(pixels), {}
+
+  def step(
+    self, actions: np.ndarray
+  ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    """Takes an action in every game; raises ValueError for a wrong one."""
+    if not self.action_space.contains(actions):
+      raise ValueError(
+        f'actions must be in {self.action_space}. Got: {actions!r}.'
+      )
+    step = _step_or_reset if not self._same_step else _step_then_reset
+    self._keys, self._states, pixels, outcome, last = step(
+      self._env, self._keys, self._states, self._ended, actions, self._params
+    )
+    terminated = np.array(outcome.terminated)
+    truncated = np.array(outcome.truncated)
+    self._ended = terminated | truncated
+    infos: dict[str, Any] = {}
+    if self._same_step and self._ended.any():
+      # An array of arrays, as in Gymnasium's own environments.
+      infos['final_obs'] = np.full(self.num_envs, None)
+      infos['_final_obs'] = self._ended.copy()
+      for index in np.flatnonzero(self._ended):
+        infos['final_obs'][index] = np.array(last[index])
+    rewards = np.array(outcome.reward, np.float64)
+    return np.array(pixels), rewards, terminated, truncated, infos
+
+  def _seed(self, seeds: np.ndarray) -> None:
+    if seeds.ndim == 0:
+      seeds = seeds + np.arange(self.num_envs, dtype=np.uint32)
+    if len(seeds) != self.num_envs:
+      raise ValueError(
+        f'seed must have {self.num_envs} elements. Got: {len(seeds)}.'
+      )
+    self._keys = jax.vmap(jax.random.key)(seeds)
+    if self._num_levels is not None and not isinstance(self._env, LevelBank):
+      self._env = LevelBank(self._env)
+      self._params = self._env.draw(
+        jax.random.fold_in(self._keys[0], 0), self._params, self._num_levels
+      )
+
+
+def make_env(name: str, render_mode: str | None = None, **kwargs: Any) -> Env:
+  """Returns a game by its name in `rmc_jax.envs.make`."""
+  return Env(*registry.make(name, **kwargs), render_mode)
+
+
+def make_vector_env(
+  name: str,
+  num_envs: int,
+  *,
+  autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+  num_levels: int | None = None,
+  **kwargs: Any,
+) -> VectorEnv:
+  """Returns games by their name in `rmc_jax.envs.make`."""
+  env, params = registry.make(name, **kwargs)
+  return VectorEnv(
+    env,
+    params,
+    num_envs,
+    autoreset_mode=autoreset_mode,
+    num_levels=num_levels,
+  )
+
+
+def _observation_space(env: Environment) -> gymnasium.spaces.Box:
+  spec = env.observation_spec
+  high = env.observation_limit
+  return gymnasium.spaces.Box(0, high, spec.shape, np.dtype(spec.dtype))  # pyright: ignore[reportArgumentType]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _reset_all(env: Environment, keys: Array, params: Any) -> tuple[Any, ...]:
+  reset = functools.partial(host.reset, env)
+  return jax.vmap(reset, (0, None))(keys, params)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _step_or_reset(
+  env: Environment,
+  keys: Array,
+  states: Any,
+  ended: Array,
+  actions: Array,
+  params: Any,
+) -> tuple[Any, ...]:
+  """A step of all games, or the reset of those that have ended."""
+  keys, subkeys = jax.vmap(jax.random.split, out_axes=1)(keys)
+  stepped, outcome = _step_all(env, subkeys, states, actions, params)
+  states = _start_where(env, ended, subkeys, stepped, params)
+  outcome = _where(ended, jax.tree.map(jnp.zeros_like, outcome), outcome)
+  pixels = jax.vmap(env.observe, (0, None))(states, params)
+  return keys, states, pixels, outcome, None
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _step_then_reset(
+  env: Environment,
+  keys: Array,
+  states: Any,
+  ended: Array,
+  actions: Array,
+  params: Any,
+) -> tuple[Any, ...]:
+  """A step of all games, then the reset of those that it ended."""
+  del ended  # None are left from the step before.
+  observe = jax.vmap(env.observe, (0, None))
+  keys, subkeys = jax.vmap(jax.random.split, out_axes=1)(keys)
+  final, outcome = _step_all(env, subkeys, states, actions, params)
+  ended = outcome.terminated | outcome.truncated
+  next_keys, subkeys = jax.vmap(jax.random.split, out_axes=1)(keys)
+  states = _start_where(env, ended, subkeys, final, params)
+  keys = _where(ended, next_keys, keys)
+  pixels = observe(states, params)
+  last = jax.lax.cond(
+    ended.any(), lambda: observe(final, params), lambda: pixels
+  )
+  return keys, states, pixels, outcome, last
+
+
+def _step_all(
+  env: Environment, keys: Array, states: Any, actions: Array, params: Any
+) -> tuple[Any, Outcome]:
+  return jax.vmap(env.step, (0, 0, 0, None))(keys, states, actions, params)
+
+
+def _start_where(
+  env: Environment, ended: Array, keys: Array, states: Any, params: Any
+) -> Any:
+  """Replaces the states of games that have ended; draws none if none has."""
+
+  def start():
+    fresh = jax.vmap(env.reset, (0, None))(keys, params)
+    return _where(ended, fresh, states)
+
+  return jax.lax.cond(ended.any(), start, lambda: states)
+
+
+def _where(condition: Array, chosen: Any, other: Any) -> Any:
+  """Selects rows of pytrees with a leading axis."""
+
+  def choose(condition, chosen, other):
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), chosen, other)
+
+  return jax.vmap(choose)(condition, chosen, other)
+
+
+for _id, _name in IDS.items():
+  gymnasium.register(
+    _id,
+    entry_point=f'{__name__}:make_env',
+    vector_entry_point=f'{__name__}:make_vector_env',
+    kwargs={'name': _name},
+  )

@@ -1,0 +1,1 @@
+"""Environments that change what another environment does."""

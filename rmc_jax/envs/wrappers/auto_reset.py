@@ -1,0 +1,39 @@
+"""Starts a new episode in the step that ends one."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from rmc_jax.envs.environment import Wrapper
+from rmc_jax.envs.types import Outcome
+from rmc_jax.types import Array
+
+
+@dataclasses.dataclass(frozen=True)
+class AutoReset(Wrapper):
+  """`env` whose episodes follow one another.
+
+  The state after a step that ends an episode is the first of the next one, and
+  `outcome.final_state` the last of the one that ended. So an agent observes
+  once for each step, and only those that need the final observation pay for it:
+
+    state, outcome = env.step(key, state, action, params)
+    pixels = env.observe(state, params)
+    last_pixels = env.observe(outcome.final_state, params)
+
+  A new state is drawn in every step, as `jax.vmap` cannot skip it. If `reset`
+  is expensive, as in BoxWorld, wrap a `LevelBank`.
+  """
+
+  def step(
+    self, key: Array, state: Any, action: Array, params: Any
+  ) -> tuple[Any, Outcome]:
+    """As in `env`, then resets if the episode ended; consumes the key."""
+    step_key, reset_key = jax.random.split(key)
+    final, outcome = self.env.step(step_key, state, action, params)
+    ended = outcome.terminated | outcome.truncated
+    fresh = self.env.reset(reset_key, params)
+    state = jax.tree.map(lambda x, y: jnp.where(ended, x, y), fresh, final)
+    return state, outcome._replace(final_state=final)
