@@ -1,7 +1,7 @@
 """Tests README.md and docs/: examples run, links resolve, flags exist."""
 
 import contextlib
-import importlib
+import importlib.util
 import io
 import pathlib
 import re
@@ -28,8 +28,8 @@ def test_examples_print_the_output_on_the_page(page, tmp_path, monkeypatch):
   namespace, printed = {'__name__': '__page__'}, None
   for language, text in CODE_BLOCK.findall(page.read_text()):
     if language == 'python':
-      if 'gymnax' in text:
-        pytest.importorskip('gymnax', reason='needs the JAX of Python 3.11')
+      if 'adapters.gymnax' in text and not importlib.util.find_spec('gymnax'):
+        continue  # No release allows the JAX of Python 3.12 and later.
       output = io.StringIO()
       with contextlib.redirect_stdout(output):
         exec(compile(text, page.name, 'exec'), namespace)

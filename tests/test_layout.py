@@ -71,6 +71,8 @@ def test_every_import_is_of_a_declared_package():
   allowed |= {'tensorflow', 'sonnet', 'torch'}
   # Of the user's choice; no release allows the JAX of Python 3.12 and later.
   allowed |= {'gymnax'}
+  # A benchmark times their references.
+  allowed |= {'tests'}
   for path in modules('rmc_jax', 'experiments'):
     for name in imported_packages(path):
       owners = {normalized(owner) for owner in providers.get(name, ())}

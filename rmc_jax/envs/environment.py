@@ -1,10 +1,11 @@
-"""What every environment can do, and what the two games and wrappers share."""
+"""Base classes of environments, games and wrappers."""
 
 import abc
 import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from rmc_jax.checks import one_of
 from rmc_jax.envs.types import Outcome
@@ -97,7 +98,11 @@ class Game(Environment):
 
 @dataclasses.dataclass(frozen=True)
 class Wrapper(Environment):
-  """An environment that changes some methods of `env`."""
+  """An environment that changes some methods of `env`.
+
+  Attributes:
+    env: the environment, which must not reset by itself.
+  """
 
   env: Environment
 
@@ -123,9 +128,24 @@ class Wrapper(Environment):
   def step(
     self, key: Array, state: Any, action: Array, params: Any
   ) -> tuple[Any, Outcome]:
-    """As in `env`."""
-    return self.env.step(key, state, action, params)
+    """As in `env`.
+
+    Raises:
+      ValueError: `env` resets by itself.
+    """
+    state, outcome = self.env.step(key, state, action, params)
+    if outcome.final_state is not None:
+      raise ValueError(
+        f'{type(self).__name__} must be inside AutoReset, not around it. '
+        f'Got: {self}.'
+      )
+    return state, outcome
 
   def observe(self, state: Any, params: Any) -> Array:
     """As in `env`."""
     return self.env.observe(state, params)
+
+
+def select(condition: Array, chosen: Any, other: Any) -> Any:
+  """Returns the one or the other of two pytrees; `condition` is []."""
+  return jax.tree.map(lambda x, y: jnp.where(condition, x, y), chosen, other)

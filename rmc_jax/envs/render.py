@@ -1,4 +1,4 @@
-"""Pictures and animations of games, for people."""
+"""Images and animations of games, for people."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -13,15 +13,17 @@ from PIL import Image
 from rmc_jax.checks import positive_int
 from rmc_jax.envs.environment import Game
 
+MAX_RATE = 50  # Programs show faster GIFs more slowly.
+
 
 def image(env: Game, state: Any, params: Any, scale: int = 16) -> np.ndarray:
-  """Returns the whole game as a picture.
+  """Returns an image of the whole game, whatever the view of `env`.
 
   Args:
-    env: the game; its own view does not matter.
-    state: of one game.
-    params: the rules.
-    scale: pixels of a cell, in each direction.
+    env: the game.
+    state: the state of one game.
+    params: its parameters.
+    scale: height and width of a cell in pixels.
 
   Returns:
     [scale * rows, scale * columns, 3] uint8.
@@ -36,17 +38,19 @@ def image(env: Game, state: Any, params: Any, scale: int = 16) -> np.ndarray:
 def save_gif(
   path: str | pathlib.Path, frames: Sequence[np.ndarray], *, rate: float = 10.0
 ) -> None:
-  """Writes an animation that repeats.
+  """Writes an animation that repeats for ever.
 
   Args:
-    path: of the file; its folder must exist.
-    frames: pictures of equal size, as `image` returns them; at least one.
-    rate: frames in a second, at most 50.
+    path: the file to write; its folder must exist.
+    frames: images of equal size, as `image` returns them.
+    rate: frames per second, at most MAX_RATE.
   """
-  if not frames:
-    raise ValueError('frames must hold at least one picture. Got: none.')
-  if not 0 < rate <= 50:
-    raise ValueError(f'rate must be above 0 and at most 50. Got: {rate}.')
+  if len(frames) == 0:
+    raise ValueError('frames must contain at least one image. Got: none.')
+  if not 0 < rate <= MAX_RATE:
+    raise ValueError(
+      f'rate must be above 0 and at most {MAX_RATE}. Got: {rate}.'
+    )
   first, *others = [Image.fromarray(frame) for frame in frames]
   first.save(
     path,

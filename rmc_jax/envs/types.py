@@ -14,8 +14,8 @@ class Outcome(NamedTuple):
     terminated: [] whether the episode ended by the rules of the game, so that
       no reward can follow.
     truncated: [] whether it ended only by its limit of steps.
-    final_state: of `AutoReset` only: the state that the action led to. It
-      differs from the next state if the episode ended.
+    final_state: with `AutoReset`, the state that the action led to, which is
+      the last of its episode if that has ended. Otherwise None.
   """
 
   reward: Array

@@ -11,14 +11,23 @@ from rmc_jax import training
 from rmc_jax.envs import AutoReset
 from rmc_jax.envs import EpisodeStatistics
 from rmc_jax.envs import FrameStack
+from rmc_jax.envs import LevelBank
 from rmc_jax.envs import make
 from rmc_jax.training.checkpoint import Checkpointer
 
 
 def wrapped(*arguments, **kwargs):
-  """Returns a game in all wrappers but the bank of levels, and its rules."""
+  """Returns a game in the wrappers that fit any game, and its parameters."""
   env, params = make(*arguments, **kwargs)
   return FrameStack(AutoReset(EpisodeStatistics(env)), 2), params
+
+
+def with_bank(*arguments, **kwargs):
+  """Returns a game in all wrappers and a bank of levels."""
+  game, params = make(*arguments, **kwargs)
+  bank = LevelBank(game)
+  env = FrameStack(AutoReset(EpisodeStatistics(bank)), 2)
+  return env, bank.draw(jax.random.key(9), params, 5)
 
 
 ENVS = pytest.mark.parametrize(
@@ -27,7 +36,7 @@ ENVS = pytest.mark.parametrize(
     (make, 'mini_pacman', ('public', {'mode': 'hunt'})),
     (make, 'box_world', ('pycolab', {'max_steps': 9})),
     (wrapped, 'mini_pacman', ('public', {'mode': 'avoid'})),
-    (wrapped, 'box_world', ('pycolab', {'max_solution': 2})),
+    (with_bank, 'box_world', ('pycolab', {'max_solution': 2})),
   ],
 )
 
@@ -121,3 +130,14 @@ def test_unknown_views_are_refused():
     make('box_world', view='whole')
   with pytest.raises(ValueError, match='pixels must be one of rgb, symbolic'):
     make('mini_pacman', pixels='grey')
+
+
+@pytest.mark.parametrize('wrapper', [AutoReset, EpisodeStatistics, LevelBank])
+def test_wrappers_in_the_wrong_order_are_refused(wrapper):
+  env, params = make('mini_pacman')
+  wrong = wrapper(AutoReset(env))
+  if wrapper is LevelBank:
+    params = wrong.draw(jax.random.key(0), params, 2)
+  state = wrong.reset(jax.random.key(0), params)
+  with pytest.raises(ValueError, match='must be inside AutoReset'):
+    wrong.step(jax.random.key(0), state, 1, params)

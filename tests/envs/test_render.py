@@ -42,7 +42,7 @@ def test_wrong_arguments_are_refused(tmp_path):
   state = env.reset(jax.random.key(0), params)
   with pytest.raises(ValueError, match='scale must be at least 1. Got: 0'):
     render.image(env, state, params, scale=0)
-  with pytest.raises(ValueError, match='frames must hold at least one'):
+  with pytest.raises(ValueError, match='frames must contain at least one'):
     render.save_gif(tmp_path / 'game.gif', [])
   frame = np.zeros((2, 2, 3), np.uint8)
   with pytest.raises(ValueError, match='rate must be above 0 and at most 50'):

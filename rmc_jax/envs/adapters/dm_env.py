@@ -20,11 +20,17 @@ class DmEnv(dm_env.Environment):
   truncated. The step after it ignores its action and starts an episode.
 
   Attributes:
-    game: with the state and the rules.
+    game: the game with its state and parameters.
   """
 
   def __init__(self, env: Environment, params: Any, seed: int = 0):
-    """Initialises the environment."""
+    """Initialises the environment.
+
+    Args:
+      env: the game, without `AutoReset`.
+      params: its parameters.
+      seed: an integer below 2**32.
+    """
     self.game = HostGame(env, params, seed)
     self._ended = True
 
@@ -37,6 +43,8 @@ class DmEnv(dm_env.Environment):
     """Takes an action; raises ValueError for one that is out of range."""
     if self._ended:
       return self.reset()
+    if np.asarray(action).dtype.kind not in 'iu':
+      raise ValueError(f'action must be an integer. Got: {action!r}.')
     action = self.action_spec().validate(np.asarray(action, np.int32))
     pixels, outcome = self.game.step(action)
     self._ended = bool(outcome.terminated or outcome.truncated)

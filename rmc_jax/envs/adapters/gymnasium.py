@@ -9,6 +9,7 @@
 Keyword arguments are those of `rmc_jax.envs.make` and of the class.
 """
 
+from collections.abc import Sequence
 import functools
 from typing import Any
 
@@ -26,6 +27,7 @@ from rmc_jax.envs import render
 from rmc_jax.envs.adapters import host
 from rmc_jax.envs.environment import Environment
 from rmc_jax.envs.environment import Game
+from rmc_jax.envs.environment import select
 from rmc_jax.envs.types import Outcome
 from rmc_jax.envs.wrappers.level_bank import LevelBank
 from rmc_jax.types import Array
@@ -43,7 +45,7 @@ class Env(gymnasium.Env[np.ndarray, np.int64]):
   Truncation is part of the game, so it needs no `TimeLimit`.
 
   Attributes:
-    game: with the state and the rules.
+    game: the game with its state and parameters.
   """
 
   metadata = {'render_modes': list(RENDER_MODES), 'render_fps': 10}
@@ -53,7 +55,7 @@ class Env(gymnasium.Env[np.ndarray, np.int64]):
 
     Args:
       env: the game.
-      params: its rules.
+      params: its parameters.
       render_mode: 'rgb_array' or 'ansi' for `render`, or None.
     """
     if render_mode is not None:
@@ -71,7 +73,7 @@ class Env(gymnasium.Env[np.ndarray, np.int64]):
     """Starts an episode; without a seed, the next of the same sequence."""
     super().reset(seed=seed)
     if seed is None and not self._seeded:
-      seed = int(self.np_random.integers(2**31))
+      seed = _draw_seed(self.np_random)
     if seed is not None:
       self.game.seed(seed)
       self._seeded = True
@@ -81,37 +83,36 @@ class Env(gymnasium.Env[np.ndarray, np.int64]):
     self, action: np.int64
   ) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
     """Takes an action of `action_space`; raises ValueError for others."""
-    if not self.action_space.contains(action):
+    if self.game.state is None:
+      raise gymnasium.error.ResetNeeded('Call reset before step.')
+    if not self.action_space.contains(np.asarray(action)):
       raise ValueError(
         f'action must be in {self.action_space}. Got: {action!r}.'
       )
     pixels, (reward, terminated, truncated, _) = self.game.step(action)
     return pixels, float(reward), bool(terminated), bool(truncated), {}
 
-  # Gymnasium declares a type variable that only subclasses of it could fill.
+  # Gymnasium's return type is generic.
   def render(self) -> Any:
-    """Returns the whole game as a picture or as text, see `render_mode`."""
+    """Returns the whole game as an image or as text, see `render_mode`."""
     game = self.game
-    if self.render_mode == 'ansi':
-      return self._env.text(jax.device_get(game.state))
-    if self.render_mode == 'rgb_array':
-      return render.image(self._env, game.state, game.params)
-    gymnasium.logger.warn('render() needs a render_mode: see gymnasium.make.')
-    return None
+    return _render(self._env, game.state, game.params, self.render_mode)
 
 
 class VectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
   """Many games in one program, which reset by themselves.
 
-  Each game equals that of an `Env`; a seed s gives them s, s + 1, ...
+  Each game equals that of an `Env`, without `num_levels`. A seed s gives the
+  games the seeds s, s + 1, ...
   """
 
   def __init__(
     self,
-    env: Environment,
+    env: Game,
     params: Any,
     num_envs: int,
     *,
+    render_mode: str | None = None,
     autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     num_levels: int | None = None,
   ):
@@ -119,16 +120,18 @@ class VectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     Args:
       env: the game.
-      params: its rules.
-      num_envs: how many games.
+      params: its parameters.
+      num_envs: the number of games.
+      render_mode: 'rgb_array' or 'ansi' for `render`, or None.
       autoreset_mode: Gymnasium's NEXT_STEP, in which the action after an
         episode's end is ignored, or SAME_STEP, in which the step that ends an
         episode returns the first observation of the next one and puts the last
         one into `infos['final_obs']`.
-      num_levels: if given, episodes start from one of so many levels, drawn
-        with the first seed. Makes BoxWorld faster, whose levels are slow to
-        draw.
+      num_levels: if given, episodes start from a `LevelBank` of so many
+        levels, drawn in every `reset` with a seed. Makes BoxWorld faster.
     """
+    if render_mode is not None:
+      one_of('render_mode', render_mode, RENDER_MODES)
     positive_int('num_envs', num_envs)
     mode = AutoresetMode(autoreset_mode)
     allowed = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
@@ -143,7 +146,11 @@ class VectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     self.observation_space = batch_space(
       self.single_observation_space, num_envs
     )
-    self._env, self._params = env, jax.device_put(params)
+    self.render_mode = render_mode
+    self._game, self._rules = env, jax.device_put(params)
+    # The same, or a bank of levels: see `_seed`.
+    self._env: Environment = self._game
+    self._params = self._rules
     self._same_step = mode == AutoresetMode.SAME_STEP
     self._num_levels = num_levels
     self._keys: Any = None
@@ -159,9 +166,9 @@ class VectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     """Starts an episode of every game."""
     super().reset(seed=seed if isinstance(seed, int) else None)
     if seed is None and self._keys is None:
-      seed = int(self.np_random.integers(2**31))
+      seed = _draw_seed(self.np_random)
     if seed is not None:
-      self._seed(np.asarray(seed, np.uint32))
+      self._seed(seed)
     self._keys, self._states, pixels = _reset_all(
       self._env, self._keys, self._params
     )
@@ -172,13 +179,21 @@ class VectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     self, actions: np.ndarray
   ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
     """Takes an action in every game; raises ValueError for a wrong one."""
+    if self._states is None:
+      raise gymnasium.error.ResetNeeded('Call reset before step.')
+    actions = np.asarray(actions)
     if not self.action_space.contains(actions):
       raise ValueError(
         f'actions must be in {self.action_space}. Got: {actions!r}.'
       )
     step = _step_or_reset if not self._same_step else _step_then_reset
     self._keys, self._states, pixels, outcome, last = step(
-      self._env, self._keys, self._states, self._ended, actions, self._params
+      self._env,
+      self._keys,
+      self._states,
+      self._ended,
+      actions.astype(np.int32),
+      self._params,
     )
     terminated = np.array(outcome.terminated)
     truncated = np.array(outcome.truncated)
@@ -188,24 +203,44 @@ class VectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
       # An array of arrays, as in Gymnasium's own environments.
       infos['final_obs'] = np.full(self.num_envs, None)
       infos['_final_obs'] = self._ended.copy()
+      infos |= {'final_info': {}, '_final_info': self._ended.copy()}
       for index in np.flatnonzero(self._ended):
         infos['final_obs'][index] = np.array(last[index])
     rewards = np.array(outcome.reward, np.float64)
     return np.array(pixels), rewards, terminated, truncated, infos
 
-  def _seed(self, seeds: np.ndarray) -> None:
-    if seeds.ndim == 0:
-      seeds = seeds + np.arange(self.num_envs, dtype=np.uint32)
-    if len(seeds) != self.num_envs:
+  # Gymnasium's return type is generic.
+  def render(self) -> Any:
+    """Returns a tuple of images or texts, one of each game."""
+    return tuple(
+      _render(
+        self._game,
+        jax.tree.map(lambda leaf, index=index: leaf[index], self._states),
+        self._rules,
+        self.render_mode,
+      )
+      for index in range(self.num_envs)
+    )
+
+  def _seed(self, seed: int | Sequence[int | None]) -> None:
+    if isinstance(seed, int):
+      seed = [seed + index for index in range(self.num_envs)]
+    if len(seed) != self.num_envs:
       raise ValueError(
-        f'seed must have {self.num_envs} elements. Got: {len(seeds)}.'
+        f'seed must have {self.num_envs} elements. Got: {len(seed)}.'
       )
-    self._keys = jax.vmap(jax.random.key)(seeds)
-    if self._num_levels is not None and not isinstance(self._env, LevelBank):
-      self._env = LevelBank(self._env)
-      self._params = self._env.draw(
-        jax.random.fold_in(self._keys[0], 0), self._params, self._num_levels
-      )
+    self._keys = jnp.stack(
+      [
+        host.make_key(_draw_seed(self.np_random) if each is None else each)
+        for each in seed
+      ]
+    )
+    if self._num_levels is not None:
+      bank = LevelBank(self._game)
+      # Split never returns this key of the first game.
+      key = jax.random.fold_in(self._keys[0], 2**31)
+      self._env = bank
+      self._params = bank.draw(key, self._rules, self._num_levels)
 
 
 def make_env(name: str, render_mode: str | None = None, **kwargs: Any) -> Env:
@@ -217,6 +252,7 @@ def make_vector_env(
   name: str,
   num_envs: int,
   *,
+  render_mode: str | None = None,
   autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
   num_levels: int | None = None,
   **kwargs: Any,
@@ -227,9 +263,23 @@ def make_vector_env(
     env,
     params,
     num_envs,
+    render_mode=render_mode,
     autoreset_mode=autoreset_mode,
     num_levels=num_levels,
   )
+
+
+def _draw_seed(rng: np.random.Generator) -> int:
+  return int(rng.integers(2**31))
+
+
+def _render(env: Game, state: Any, params: Any, mode: str | None) -> Any:
+  if mode == 'ansi':
+    return env.text(jax.device_get(state))
+  if mode == 'rgb_array':
+    return render.image(env, state, params)
+  gymnasium.logger.warn('render() needs a render_mode: see gymnasium.make.')
+  return None
 
 
 def _observation_space(env: Environment) -> gymnasium.spaces.Box:
@@ -305,13 +355,9 @@ def _start_where(
   return jax.lax.cond(ended.any(), start, lambda: states)
 
 
-def _where(condition: Array, chosen: Any, other: Any) -> Any:
-  """Selects rows of pytrees with a leading axis."""
-
-  def choose(condition, chosen, other):
-    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), chosen, other)
-
-  return jax.vmap(choose)(condition, chosen, other)
+def _where(ended: Array, chosen: Any, other: Any) -> Any:
+  """Selects games of pytrees with a leading axis."""
+  return jax.vmap(select)(ended, chosen, other)
 
 
 for _id, _name in IDS.items():

@@ -29,8 +29,8 @@ class GymnaxEnv(environment.Environment):
     """Initialises the environment.
 
     Args:
-      env: the game, without automatic resets.
-      params: the rules where a method gets none.
+      env: the game, without `AutoReset`.
+      params: the parameters where a method gets none.
     """
     super().__init__()
     self._env = env
@@ -57,8 +57,8 @@ class GymnaxEnv(environment.Environment):
   ) -> tuple[Array, Any, Array, Array, Array, dict[Any, Any]]:
     """Returns observation, state, reward, terminated, truncated, info.
 
-    In place of that of gymnax, which renders the observation before and after
-    the reset; here the former is dropped from programs that do not use it.
+    Overrides gymnax's, which selects between two observations, so that XLA can
+    drop the final observation from programs that do not use it.
     """
     params = self._params if params is None else params
     state, outcome = AutoReset(self._env).step(key, state, action, params)
@@ -88,6 +88,10 @@ class GymnaxEnv(environment.Environment):
     """Returns the observation of a state."""
     del key
     return self._env.observe(state, self._params if params is None else params)
+
+  def is_truncated(self, state: Any, params: Any) -> Array:
+    """Returns whether the limit of steps has been reached."""
+    return state.step >= params.max_steps
 
   def action_space(self, params: Any = None) -> spaces.Discrete:
     """Integers below the number of actions."""

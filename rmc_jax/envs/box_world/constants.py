@@ -14,9 +14,11 @@ GEM = NUM_COLOURS['pycolab']  # as the content of a box
 NO_KEY = -1
 
 MAX_SOLUTION = 5  # boxes on the way to the gem, that of the gem included
-MAX_DISTRACTORS = 5  # branches
-# Layouts tried for a level. If none is complete, distractors are left out. With
-# five boxes and five distractors, 9 % are not complete: 0.09^8 < 1e-8.
+MAX_DISTRACTORS = 5
+# Boxes of a level. Of ten, 9 % of layouts are not complete, so 8 attempts fail
+# in 0.09^8 < 1e-8 of levels, which then lack a distractor. `far2025` has room
+# for more.
+MAX_BOXES = {'pycolab': 10, 'far2025': 15}
 NUM_ATTEMPTS = 8
 
 VIEW_RADIUS = 2  # 'viewport' shows 5 x 5 pixels.

@@ -96,7 +96,7 @@ def step(state: State, action: Array, params: Params) -> tuple[State, Outcome]:
   collected = taken | opened & params.collects_content
   content = jnp.where(collected, state.content, 0).sum()
   gem = collected.any() & (content == GEM)
-  astray = (opened & state.is_distractor).any()
+  opened_distractor = (opened & state.is_distractor).any()
   held = jnp.where(opened.any(), NO_KEY, state.held)
   next_state = dataclasses.replace(
     state,
@@ -112,9 +112,9 @@ def step(state: State, action: Array, params: Params) -> tuple[State, Outcome]:
     + params.gem_reward * gem
     + params.key_reward * (taken.any() & ~gem)
     + params.solution_reward * ((opened & ~state.is_distractor).any() & ~gem)
-    + params.distractor_reward * astray
+    + params.distractor_reward * opened_distractor
   )
-  terminated = gem | astray
+  terminated = gem | opened_distractor
   outcome = Outcome(
     reward=jnp.asarray(reward, jnp.float32),
     terminated=terminated,

@@ -1,14 +1,14 @@
-"""Levels of BoxWorld: a chain of boxes to the gem, and boxes that lead astray.
+"""Levels of BoxWorld: a chain of boxes to the gem, and distractors.
 
 The variant 'pycolab' follows the generator of pycolab's box_world, with two
 differences. An item goes to the legal place that comes first in a random order
-of all places, which has the same law as drawing places until one is legal. A
+of all places, which has the same distribution as drawing until one is legal. A
 layout that does not fit is drawn again for the same boxes, where pycolab draws
 other boxes too.
 
-The variant 'far2025' has the law of boxworld_gen.py of train-learned-planner:
-boxes are apart from each other along their row only, so that some levels cannot
-be solved.
+The variant 'far2025' has the distribution of train-learned-planner's
+boxworld_gen.py: boxes are apart from each other along their row only, so that
+some levels cannot be solved.
 """
 
 import jax
@@ -33,7 +33,7 @@ def _grid(rows: range, columns: range) -> np.ndarray:
 # [P, 2] where the content of a box may be; its lock is to the right.
 PLACES = {
   'pycolab': _grid(range(2, 12), range(2, 10)),
-  # Without the first cell: one more of the details of this law.
+  # The original never uses the first cell.
   'far2025': _grid(range(1, 13), range(1, 12))[1:],
 }
 # [S, 2] where the player may start.
@@ -117,13 +117,13 @@ def draw_colours(
   )
   branch_locks, keys = draw(branch_key, num_solution, params)
   starts = jnp.arange(num_boxes) % params.branch_length == 0
-  way = jnp.arange(1 + MAX_SOLUTION)
-  lock = jnp.concatenate([way - 1, jnp.where(starts, roots, branch_locks)])
-  content = jnp.concatenate([way, keys])
+  solution = jnp.arange(1 + MAX_SOLUTION)
+  lock = jnp.concatenate([solution - 1, jnp.where(starts, roots, branch_locks)])
+  content = jnp.concatenate([solution, keys])
   num_colours = NUM_COLOURS[params.variant]
-  shown = jax.random.permutation(order_key, num_colours).astype(jnp.int32)
+  colour = jax.random.permutation(order_key, num_colours).astype(jnp.int32)
   is_last = jnp.arange(len(content)) == num_solution
-  return shown[lock], jnp.where(is_last, GEM, shown[content])
+  return colour[lock], jnp.where(is_last, GEM, colour[content])
 
 
 def draw_pycolab_branches(
@@ -149,9 +149,9 @@ def draw_far2025_branches(
 ) -> tuple[Array, Array]:
   """As `draw_pycolab_branches`, with the colours of train-learned-planner.
 
-  The keys of a branch differ. From the second box on they are one place late:
-  box j, from 1, has the lock of key j - 1 but shows key j - 2. No episode
-  reaches them, because opening the first box ends it.
+  The keys of a branch differ. Box j, from 1, shows the key of box j - 2, as in
+  the original code, which does not matter: opening the first box of a branch
+  ends the episode.
   """
   branch, position = jnp.divmod(
     jnp.arange(params.distractor_boxes), params.branch_length
@@ -161,8 +161,10 @@ def draw_far2025_branches(
   order = jax.random.uniform(key, shape) + (colour < num_solution)[None]
   # [branches, colours] in a random order, those of the solution at the end
   drawn = order.argsort(-1)
-  shown = jnp.where(position == 0, 0, (position - 2) % params.branch_length)
-  return drawn[branch, position - 1], drawn[branch, shown]
+  key_position = jnp.where(
+    position == 0, 0, (position - 2) % params.branch_length
+  )
+  return drawn[branch, position - 1], drawn[branch, key_position]
 
 
 def draw_places(key: Array, exists: Array) -> tuple[Array, Array]:
@@ -204,7 +206,7 @@ def _put(
     order: [P] of the places; the largest is first.
     exists: [items] whether the item needs a place.
     is_box: [items] whether it is two cells wide.
-    variant: of the law.
+    variant: the variant of `Params`.
 
   Returns:
     [items] indices of places, [items] whether they were found, and [P] the

@@ -15,6 +15,7 @@ from rmc_jax.types import Array
 # Codes of 'symbolic': keys and locks have their colour, 0 .. 19.
 _GEM, _PLAYER, _BACKGROUND, _BORDER = GEM, GEM + 1, GEM + 2, GEM + 3
 NUM_CODES = _BORDER + 1
+_NOTHING = -1
 
 _ROOM = np.full((SIZE, SIZE), _BORDER, np.int32)
 _ROOM[1:-1, 1:-1] = _BACKGROUND
@@ -64,20 +65,21 @@ def _codes(state: State, corner: Array, size: int) -> Array:
   codes = jax.lax.dynamic_slice(
     jnp.asarray(room), corner + VIEW_RADIUS, (size, size)
   )
-  cells = jnp.stack(jnp.meshgrid(*[jnp.arange(size)] * 2, indexing='ij'), -1)
-  cells += corner[None, None]  # [size, size, 2]
-  right = jnp.array([[0, 1]])
-  for place, code, present in (
-    (state.place, state.content, state.has_content),
-    (state.place + right, state.lock, state.has_lock),
-    (state.player[None], jnp.array([_PLAYER]), jnp.array([True])),
-  ):
-    on = (cells[:, :, None] == place[None, None]).all(-1)  # [size, size, I]
-    on &= present[None, None]
-    # Items are apart, so there is one code at most.
-    found = jnp.where(on, code[None, None], 0).sum(-1)
-    codes = jnp.where(on.any(-1), found, codes)
-  return codes
+  # Cells as numbers, so that a lock is its content's number plus one. Beyond
+  # the room numbers repeat, but no item is in its first and last columns.
+  cells = jnp.arange(size)[:, None] * SIZE + jnp.arange(size)[None]
+  cells += corner[0] * SIZE + corner[1]
+  offset = cells[..., None] - (state.place @ jnp.array([SIZE, 1]))[None, None]
+  content = jnp.where(state.has_content, state.content, _NOTHING)
+  lock = jnp.where(state.has_lock, state.lock, _NOTHING)
+  items = jnp.where(
+    offset == 0,
+    content[None, None],
+    jnp.where(offset == 1, lock[None, None], _NOTHING),
+  ).max(-1)  # Items are apart, so there is one code at most.
+  codes = jnp.where(items > _NOTHING, items, codes)
+  player = state.player @ jnp.array([SIZE, 1])
+  return jnp.where(cells == player, _PLAYER, codes)
 
 
 def _image(codes: Array, params: Params, pixels: str) -> Array:

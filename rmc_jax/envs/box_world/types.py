@@ -11,6 +11,9 @@ import math
 import jax
 
 from rmc_jax.checks import all_hold
+from rmc_jax.checks import one_of
+from rmc_jax.checks import positive_int
+from rmc_jax.envs.box_world.constants import MAX_BOXES
 from rmc_jax.envs.box_world.constants import MAX_DISTRACTORS
 from rmc_jax.envs.box_world.constants import MAX_SOLUTION
 from rmc_jax.envs.box_world.constants import VARIANTS
@@ -40,38 +43,44 @@ class Params:
   # `gem_reward` in place of `solution_reward`.
   collects_content: bool = False
   max_steps: int = 120  # of an episode
-  # Where boxes may be, and the colours: see `generator`.
+  # 'pycolab' or 'far2025': where boxes may be, and the colours.
   variant: str = dataclasses.field(default='pycolab', metadata={'static': True})
-  # Room for boxes of distractors. Each makes steps slower.
+  # The size of the arrays of a state. Each box makes steps slower.
   distractor_boxes: int = dataclasses.field(
     default=MAX_DISTRACTORS, metadata={'static': True}
   )
 
   def validate(self) -> None:
     """Raises ValueError for a value out of range; not under `jax.jit`."""
-    solution, distractors = self.min_solution, self.min_distractors
+    one_of('variant', self.variant, VARIANTS)
+    for name in ('min_solution', 'max_solution', 'branch_length', 'max_steps'):
+      positive_int(name, getattr(self, name))
+    for name in ('min_distractors', 'max_distractors', 'distractor_boxes'):
+      positive_int(name, getattr(self, name), least=0)
+    boxes = self.max_distractors * self.branch_length
+    most = MAX_BOXES[self.variant] - self.max_solution
     checks = [
-      ('min_solution', solution >= 1, 'at least 1'),
       (
         'max_solution',
-        solution <= self.max_solution <= MAX_SOLUTION,
+        self.min_solution <= self.max_solution <= MAX_SOLUTION,
         f'between min_solution and {MAX_SOLUTION}',
       ),
-      ('min_distractors', distractors >= 0, 'at least 0'),
       (
         'max_distractors',
-        distractors <= self.max_distractors <= MAX_DISTRACTORS,
+        self.min_distractors <= self.max_distractors <= MAX_DISTRACTORS,
         f'between min_distractors and {MAX_DISTRACTORS}',
       ),
-      ('branch_length', self.branch_length >= 1, 'at least 1'),
+      (
+        'branch_length',
+        boxes <= most,
+        f'at most {most} divided by max_distractors, {self.max_distractors}, '
+        'because more boxes do not fit into the room',
+      ),
       (
         'distractor_boxes',
-        self.distractor_boxes >= self.max_distractors * self.branch_length,
-        'at least max_distractors * branch_length, '
-        f'{self.max_distractors * self.branch_length}',
+        self.distractor_boxes >= boxes,
+        f'at least max_distractors * branch_length, {boxes}',
       ),
-      ('max_steps', self.max_steps >= 1, 'at least 1'),
-      ('variant', self.variant in VARIANTS, f'one of {", ".join(VARIANTS)}'),
     ]
     for name in ('gem', 'solution', 'distractor', 'key', 'step'):
       name += '_reward'

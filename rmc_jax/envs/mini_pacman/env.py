@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from rmc_jax.envs.environment import Game
+from rmc_jax.envs.environment import select
 from rmc_jax.envs.mini_pacman import constants
 from rmc_jax.envs.mini_pacman import ghosts as ghosts_lib
 from rmc_jax.envs.mini_pacman import level as level_lib
@@ -104,7 +105,7 @@ def step(
   second, second_reward, ate = move_to_second_square(
     state, action, layout, params
   )
-  state = _select(runs, second, state)
+  state = select(runs, second, state)
   reward += jnp.where(runs, second_reward, 0.0)
   state, ghost_reward, died = move_ghosts(state, draws, params, ~(runs & ate))
   reward += params.step_reward + ghost_reward
@@ -163,7 +164,7 @@ def move_to_second_square(
   met = _first(state.alive & (state.ghosts == state.player))
   state, reward, started = eat_ghost(state, met, layout, params)
   moved, move_reward, _ = move_player(state, action, layout, params)
-  state = _select(started, state, moved)
+  state = select(started, state, moved)
   return state, reward + jnp.where(started, 0.0, move_reward), met.any()
 
 
@@ -229,11 +230,7 @@ def _target(state: State, action: Array) -> Array:
 
 def _next_level_if(condition: Array, state: State, layout: Layout) -> State:
   fresh = level_lib.start_level(state.level + 1, layout, state.step)
-  return _select(condition, fresh, state)
-
-
-def _select(condition: Array, chosen: State, other: State) -> State:
-  return jax.tree.map(lambda x, y: jnp.where(condition, x, y), chosen, other)
+  return select(condition, fresh, state)
 
 
 def _first(flags: Array) -> Array:

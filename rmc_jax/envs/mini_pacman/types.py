@@ -9,6 +9,7 @@ import math
 import jax
 
 from rmc_jax.checks import all_hold
+from rmc_jax.checks import positive_int
 from rmc_jax.types import Array
 
 
@@ -45,9 +46,9 @@ class Params:
 
   def validate(self) -> None:
     """Raises ValueError for a value out of range; not under `jax.jit`."""
+    positive_int('level_steps', self.level_steps, least=0)
+    positive_int('max_steps', self.max_steps)
     checks = [
-      ('level_steps', self.level_steps >= 0, 'at least 0'),
-      ('max_steps', self.max_steps >= 1, 'at least 1'),
       ('player_squares', self.player_squares in (1, 2), '1 or 2'),
       ('random_turns', 0 <= self.random_turns <= 1, 'in [0, 1]'),
     ]

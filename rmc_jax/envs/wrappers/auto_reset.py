@@ -4,8 +4,8 @@ import dataclasses
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
+from rmc_jax.envs.environment import select
 from rmc_jax.envs.environment import Wrapper
 from rmc_jax.envs.types import Outcome
 from rmc_jax.types import Array
@@ -13,7 +13,7 @@ from rmc_jax.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class AutoReset(Wrapper):
-  """`env` whose episodes follow one another.
+  """Resets `env` when an episode ends.
 
   The state after a step that ends an episode is the first of the next one, and
   `outcome.final_state` the last of the one that ended. So an agent observes
@@ -32,8 +32,7 @@ class AutoReset(Wrapper):
   ) -> tuple[Any, Outcome]:
     """As in `env`, then resets if the episode ended; consumes the key."""
     step_key, reset_key = jax.random.split(key)
-    final, outcome = self.env.step(step_key, state, action, params)
+    final, outcome = super().step(step_key, state, action, params)
     ended = outcome.terminated | outcome.truncated
     fresh = self.env.reset(reset_key, params)
-    state = jax.tree.map(lambda x, y: jnp.where(ended, x, y), fresh, final)
-    return state, outcome._replace(final_state=final)
+    return select(ended, fresh, final), outcome._replace(final_state=final)

@@ -23,9 +23,9 @@ class EpisodeState:
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeStatistics(Wrapper):
-  """`env` whose states carry the return and the length of the episode.
+  """Adds the return and the length of the episode to the states of `env`.
 
-  To be wrapped in `AutoReset`. Where an episode ended, the statistics of the
+  Goes inside `AutoReset`. Where an episode ended, the statistics of the
   whole episode are in `outcome.final_state`.
   """
 
@@ -39,7 +39,7 @@ class EpisodeStatistics(Wrapper):
     self, key: Array, state: EpisodeState, action: Array, params: Any
   ) -> tuple[EpisodeState, Outcome]:
     """As in `env`."""
-    game, outcome = self.env.step(key, state.game, action, params)
+    game, outcome = super().step(key, state.game, action, params)
     state = EpisodeState(
       game, state.episode_return + outcome.reward, state.episode_length + 1
     )

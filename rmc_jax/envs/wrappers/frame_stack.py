@@ -23,13 +23,14 @@ class FrameStackState:
 
 @dataclasses.dataclass(frozen=True)
 class FrameStack(Wrapper):
-  """`env` with the channels of its last observations, oldest first.
+  """Stacks the last observations of `env` along the channels, oldest first.
 
-  Before the first observation of an episode it repeats. Wrap `AutoReset`, not
-  the reverse, so that a step renders once.
+  The first observation of an episode fills the stack. Goes around `AutoReset`,
+  so that a step renders once.
 
   Attributes:
-    num_frames: how many.
+    env: the environment, which may reset by itself.
+    num_frames: number of observations in the stack.
   """
 
   num_frames: int = 4

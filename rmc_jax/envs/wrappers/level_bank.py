@@ -23,18 +23,16 @@ class Bank:
 
 @dataclasses.dataclass(frozen=True)
 class LevelBank(Wrapper):
-  """`env` whose `reset` picks one of the levels of a bank at random.
+  """Resets `env` to a random one of the levels that were drawn before.
 
-  Its parameters are a `Bank`. With `AutoReset`, which resets in every step, a
-  pick costs next to nothing, where a level of BoxWorld costs more than ten
-  steps.
+  Its parameters are a `Bank`. `AutoReset` calls `reset` in every step, which
+  makes BoxWorld slow without a bank; docs/performance.md has the numbers.
 
     bank = LevelBank(env).draw(key, params, 4096)
     env = AutoReset(LevelBank(env))
     state = env.reset(key, bank)
 
-  `refresh` replaces some of the levels, so that training does not end with the
-  first few thousand.
+  `refresh` replaces some of the levels, so that training sees new ones.
   """
 
   def draw(self, key: Array, params: Any, num_levels: int) -> Bank:
@@ -68,7 +66,7 @@ class LevelBank(Wrapper):
     self, key: Array, state: Any, action: Array, params: Bank
   ) -> tuple[Any, Outcome]:
     """As in `env`."""
-    return self.env.step(key, state, action, params.params)
+    return super().step(key, state, action, params.params)
 
   def observe(self, state: Any, params: Bank) -> Array:
     """As in `env`."""

@@ -54,7 +54,9 @@ def test_the_step_after_the_last_starts_an_episode():
 def test_wrong_actions_are_refused():
   env = DmEnv(*make('box_world'))
   env.reset()
-  with pytest.raises(ValueError, match='4'):
+  with pytest.raises(ValueError, match=r'Got: 1\.9'):
+    env.step(1.9)
+  with pytest.raises(ValueError, match='within bounds 0 <= 4 <= 3'):
     env.step(4)
   assert env.action_spec().num_values == 4
   assert env.observation_spec().dtype == np.float32

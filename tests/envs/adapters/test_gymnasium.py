@@ -6,6 +6,7 @@ import pickle
 import gymnasium
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -82,10 +83,12 @@ def test_every_game_of_many_equals_one_alone(name, mode):
     for left, right in zip(got, expected, strict=True):
       np.testing.assert_array_equal(left, right)
       assert left.dtype == right.dtype
-    assert ('final_obs' in infos) == ('final_obs' in got_infos)
+    assert infos.keys() == got_infos.keys()
     if 'final_obs' in infos:
       mask = infos['_final_obs']
       np.testing.assert_array_equal(got_infos['_final_obs'], mask)
+      np.testing.assert_array_equal(got_infos['_final_info'], mask)
+      assert got_infos['final_info'] == infos['final_info']
       for left, right in zip(
         got_infos['final_obs'][mask], infos['final_obs'][mask], strict=True
       ):
@@ -123,6 +126,11 @@ def test_a_bank_of_levels_limits_the_levels():
   envs.step(np.zeros(50, int))
   pixels, *_ = envs.step(np.zeros(50, int))
   assert {image.tobytes() for image in pixels} <= levels
+  # A seed determines the levels too.
+  other, _ = envs.reset(seed=1)
+  assert levels.isdisjoint(image.tobytes() for image in other)
+  again, _ = envs.reset(seed=0)
+  assert {image.tobytes() for image in again} == levels
 
 
 def test_seeds_of_many_games():
@@ -132,8 +140,34 @@ def test_seeds_of_many_games():
   assert (first[0] != first[1]).any()
   other, _ = envs.reset()
   assert (other[0] != first[0]).any()
+  drawn, _ = envs.reset(seed=[4, None, 9])
+  np.testing.assert_array_equal(drawn[[0, 2]], first[[0, 1]])
   with pytest.raises(ValueError, match='seed must have 3 elements. Got: 2'):
     envs.reset(seed=[1, 2])
+  with pytest.raises(ValueError, match='seed must be below'):
+    envs.reset(seed=2**32 - 1)
+
+
+def test_actions_may_be_arrays_of_jax_or_lists():
+  envs = gymnasium.make_vec(IDS[0], num_envs=2)
+  envs.reset(seed=0)
+  for actions in (jnp.array([1, 2]), [1, 2], np.array([1, 2], np.uint8)):
+    assert envs.step(actions)[0].shape == (2, 5, 5, 6)
+  env = gymnasium.make(IDS[0], disable_env_checker=True)
+  env.reset(seed=0)
+  for action in (jnp.array(1), np.uint8(1), 1):
+    env.step(action)
+
+
+def test_many_games_are_rendered():
+  envs = gymnasium.make_vec(IDS[0], num_envs=2, render_mode='ansi')
+  envs.reset(seed=3)
+  texts = envs.render()
+  assert len(texts) == 2
+  assert texts[0] != texts[1]
+  alone = gymnasium.make(IDS[0], render_mode='ansi')
+  alone.reset(seed=4)
+  assert texts[1] == alone.render()
 
 
 def test_specifications_survive_a_copy():
@@ -156,6 +190,8 @@ def test_wrong_arguments_are_refused():
   with pytest.raises(ValueError, match='num_envs must be at least 1'):
     gymnasium.make_vec(IDS[0], num_envs=0)
   envs = gymnasium.make_vec(IDS[0], num_envs=2)
+  with pytest.raises(gymnasium.error.ResetNeeded):
+    envs.step(np.array([0, 0]))
   envs.reset(seed=0)
   with pytest.raises(ValueError, match='actions must be in MultiDiscrete'):
     envs.step(np.array([0, 4]))

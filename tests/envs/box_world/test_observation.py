@@ -75,6 +75,35 @@ def hue(colour):
   return rgb
 
 
+def test_far2025_has_colours_of_its_own():
+  params = make_params('far2025')
+  states, *_ = games.play(jax.random.key(1), params, 200, 60)
+  last = games.row(states, -1)
+  codes, image = (
+    np.asarray(
+      jax.vmap(BoxWorld('full', pixels).observe, (0, None))(last, params)
+    )
+    for pixels in ('symbolic', 'rgb')
+  )
+  for code, colour in {
+    0: (0, 0, 117),
+    1: (230, 190, 255),
+    10: (60, 180, 75),
+    18: (70, 153, 144),
+    CODES['gem']: (255, 255, 255),
+    CODES['player']: (128, 128, 128),
+    CODES['background']: (220, 220, 220),
+    CODES['border']: (0, 0, 0),
+  }.items():
+    found = image[codes[..., 0] == code]
+    assert len(found) > 0
+    np.testing.assert_allclose(255 * found, [colour] * len(found), atol=1e-3)
+  # The corner shows the key that is held.
+  held = np.where(last.held < 0, CODES['border'], last.held)
+  np.testing.assert_array_equal(codes[:, 0, 0, 0], held)
+  assert (last.held >= 0).any()
+
+
 def test_hues_are_the_published_ones():
   published = [(0.70, 0.35, 0.35), (0.70, 0.455, 0.35), (0.70, 0.56, 0.35)]
   np.testing.assert_allclose([hue(i) for i in range(3)], published, atol=1e-6)

@@ -32,12 +32,17 @@ def test_presets_have_the_published_ranges():
     ({'min_solution': 0}, 'min_solution must be at least 1. Got: 0'),
     ({'max_solution': 6}, 'max_solution must be between min_solution and 5'),
     ({'min_solution': 4, 'max_solution': 3}, 'max_solution must be between'),
+    ({'branch_length': 2}, 'branch_length must be at most 5 divided by .*, 5'),
+    (
+      {'preset': 'far2025', 'branch_length': 13},
+      'branch_length must be at most 12 divided by max_distractors, 1,',
+    ),
     ({'min_distractors': -1}, 'min_distractors must be at least 0. Got: -1'),
     ({'max_distractors': 6}, 'max_distractors must be between .* Got: 6'),
     ({'branch_length': 0}, 'branch_length must be at least 1. Got: 0'),
     (
-      {'branch_length': 2, 'distractor_boxes': 9},
-      'distractor_boxes must be at least max_distractors .*, 10. Got: 9',
+      {'distractor_boxes': 4},
+      'distractor_boxes must be at least max_distractors .*, 5. Got: 4',
     ),
     ({'variant': 'dm'}, "variant must be one of pycolab, far2025. Got: 'dm'"),
     ({'max_steps': 0}, 'max_steps must be at least 1. Got: 0'),
@@ -47,3 +52,16 @@ def test_presets_have_the_published_ranges():
 def test_bad_rules_are_refused(arguments, message):
   with pytest.raises(ValueError, match=message):
     make_params(**arguments)
+
+
+def test_numbers_of_boxes_and_steps_must_be_integers():
+  with pytest.raises(TypeError, match='max_solution must be an integer'):
+    make_params(max_solution=2.5)
+  with pytest.raises(TypeError, match="max_steps must be an integer. Got: 't'"):
+    make_params(max_steps='t')
+
+
+def test_states_have_room_for_long_distractors():
+  assert make_params().distractor_boxes == 5
+  params = make_params(max_solution=3, max_distractors=1, branch_length=7)
+  assert params.distractor_boxes == 7
