@@ -164,7 +164,9 @@ class VectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     options: dict[str, Any] | None = None,
   ) -> tuple[np.ndarray, dict[str, Any]]:
     """Starts an episode of every game."""
-    super().reset(seed=seed if isinstance(seed, int) else None)
+    if isinstance(seed, int | np.integer):
+      seed = int(seed)
+      super().reset(seed=seed)
     if seed is None and self._keys is None:
       seed = _draw_seed(self.np_random)
     if seed is not None:
