@@ -34,7 +34,7 @@ class Counter(Environment):
 
   def step(self, key, state, action, params):
     state = dataclasses.replace(state, step=state.step + 1)
-    terminated = action == 1
+    terminated = jnp.asarray(action) == 1
     truncated = ~terminated & (state.step >= params)
     return state, Outcome(state.step * 0.5, terminated, truncated)
 
