@@ -40,7 +40,7 @@ def test_gpu_and_driver_select_the_build_of_jax(
 ):
   programs('nvidia-smi', gpus)
   commands = setup('--dry-run', tmp_path / 'venv', PATH=programs.path).stderr
-  extras = 'analysis,data,test'
+  extras = 'analysis,data,rl,test'
   extras = f'[{extras}]' if chosen == 'cpu' else f'[{extras},{chosen}]'
   assert extras in commands
   assert 'requirements.txt' in commands
@@ -53,7 +53,7 @@ def test_accelerator_variable_overrides_detection(programs, tmp_path):
     out = setup(
       '--dry-run', tmp_path / 'venv', PATH=programs.path, ACCELERATOR=name
     )
-    assert f'[analysis,data,test,{name}]' in out.stderr
+    assert f'[analysis,data,rl,test,{name}]' in out.stderr
 
 
 def test_invalid_variable_is_refused_with_its_value(programs, tmp_path):
