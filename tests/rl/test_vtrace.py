@@ -1,0 +1,135 @@
+"""Tests rmc_jax/rl/vtrace.py against published vectors and the definition."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rmc_jax.rl import vtrace
+from tests.reference import vtrace as reference
+
+REWARDS = [0.0, 1.0, -1.0, 10.0]
+VALUES = [0.5, 1.0, 0.2, 3.0]
+BOOTSTRAP = 2.0
+
+
+# Of scalable_agent's vtrace.py.
+@pytest.mark.parametrize(
+  'ratios, continues, clip, targets, advantages',
+  [
+    (
+      [0.5, 2.0, 1.0, 0.25],
+      [1, 1, 0, 1],
+      1.0,
+      [0.25495, 0.01, -1.0, 5.245],
+      [-0.24505, -0.99, -1.2, 2.245],
+    ),
+    (
+      [0.5, 2.0, 1.0, 0.25],
+      [1, 1, 0, 1],
+      math.inf,
+      [0.35296, 0.208, -1.0, 5.245],
+      [-0.14704, -1.98, -1.2, 2.245],
+    ),
+    (
+      [1.0] * 4,
+      [1] * 4,
+      1.0,
+      [11.634082, 11.751598, 10.8602, 11.98],
+      [11.134082, 10.751598, 10.6602, 8.98],
+    ),
+  ],
+)
+def test_published_vectors(ratios, continues, clip, targets, advantages):
+  continues = jnp.array(continues)
+  found = vtrace(
+    log_ratios=jnp.log(jnp.array(ratios)),
+    rewards=jnp.array(REWARDS),
+    discounts=0.99 * continues,
+    ended=continues == 0,
+    values=jnp.array(VALUES),
+    next_values=jnp.array([*VALUES[1:], BOOTSTRAP]),
+    clip_rho=clip,
+    clip_advantage=clip,
+  )
+  # The vectors have six digits.
+  np.testing.assert_allclose(found.targets, targets, atol=2e-6)
+  np.testing.assert_allclose(found.advantages, advantages, atol=2e-6)
+
+
+def random_sequences(num_steps, batch, seed=0):
+  """Returns arguments of vtrace, [T, B]; some episodes are truncated."""
+  rng = np.random.default_rng(seed)
+  shape = num_steps, batch
+  terminated = rng.random(shape) < 0.1
+  truncated = ~terminated & (rng.random(shape) < 0.1)
+  values = rng.standard_normal(shape)
+  next_values = np.concatenate([values[1:], rng.standard_normal((1, batch))])
+  ended = terminated | truncated
+  # The value of the last observation, not of the first of the next episode.
+  next_values = np.where(ended, rng.standard_normal(shape), next_values)
+  return {
+    'log_ratios': rng.standard_normal(shape),
+    'rewards': rng.standard_normal(shape),
+    'discounts': 0.9 * ~terminated,
+    'ended': ended,
+    'values': values,
+    'next_values': next_values,
+  }
+
+
+@pytest.mark.parametrize('clip_rho, clip_c', [(1.0, 1.0), (2.0, 0.7)])
+def test_targets_equal_their_definition(clip_rho, clip_c):
+  arguments = random_sequences(17, 5)
+  found = vtrace(
+    **jax.tree.map(jnp.asarray, arguments),
+    clip_rho=clip_rho,
+    clip_c=clip_c,
+    clip_advantage=1.5,
+    trace_decay=0.8,
+  )
+  assert arguments['ended'].any(0).all()
+  for game in range(5):
+    one = {name: row[:, game].tolist() for name, row in arguments.items()}
+    ratios = np.exp(one.pop('log_ratios')).tolist()
+    targets = reference.targets(
+      ratios, **one, clip_rho=clip_rho, clip_c=clip_c, trace_decay=0.8
+    )
+    advantages = reference.advantages(ratios, **one, v=targets, clip=1.5)
+    # Sums of up to 17 terms in float32.
+    np.testing.assert_allclose(found.targets[:, game], targets, atol=1e-5)
+    np.testing.assert_allclose(found.advantages[:, game], advantages, atol=1e-5)
+
+
+def test_nothing_flows_over_the_end_of_an_episode():
+  arguments = jax.tree.map(jnp.asarray, random_sequences(12, 1))
+  arguments['ended'] = jnp.arange(12)[:, None] == 4
+  before = vtrace(**arguments)
+  later = jnp.arange(12)[:, None] > 4
+  for name in ('rewards', 'values', 'log_ratios', 'next_values'):
+    changed = jnp.where(later, jnp.nan, arguments[name])
+    after = vtrace(**arguments | {name: changed})
+    for left, right in zip(before, after, strict=True):
+      np.testing.assert_array_equal(left[:5], right[:5])
+
+
+def test_no_gradient_flows_through_the_results():
+  arguments = jax.tree.map(jnp.asarray, random_sequences(7, 2))
+
+  def total(values, next_values, log_ratios):
+    found = vtrace(
+      **arguments
+      | {
+        'values': values,
+        'next_values': next_values,
+        'log_ratios': log_ratios,
+      }
+    )
+    return found.targets.sum() + found.advantages.sum()
+
+  names = 'values', 'next_values', 'log_ratios'
+  gradients = jax.grad(total, (0, 1, 2))(*(arguments[name] for name in names))
+  for gradient in gradients:
+    assert not gradient.any()
