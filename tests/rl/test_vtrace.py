@@ -9,6 +9,7 @@ import pytest
 
 from rmc_jax.rl import vtrace
 from tests.reference import vtrace as reference
+from tests.rl.sequences import random_sequences
 
 REWARDS = [0.0, 1.0, -1.0, 10.0]
 VALUES = [0.5, 1.0, 0.2, 3.0]
@@ -57,27 +58,6 @@ def test_published_vectors(ratios, continues, clip, targets, advantages):
   # The vectors have six digits.
   np.testing.assert_allclose(found.targets, targets, atol=2e-6)
   np.testing.assert_allclose(found.advantages, advantages, atol=2e-6)
-
-
-def random_sequences(num_steps, batch, seed=0):
-  """Returns arguments of vtrace, [T, B]; some episodes are truncated."""
-  rng = np.random.default_rng(seed)
-  shape = num_steps, batch
-  terminated = rng.random(shape) < 0.1
-  truncated = ~terminated & (rng.random(shape) < 0.1)
-  values = rng.standard_normal(shape)
-  next_values = np.concatenate([values[1:], rng.standard_normal((1, batch))])
-  ended = terminated | truncated
-  # The value of the last observation, not of the first of the next episode.
-  next_values = np.where(ended, rng.standard_normal(shape), next_values)
-  return {
-    'log_ratios': rng.standard_normal(shape),
-    'rewards': rng.standard_normal(shape),
-    'discounts': 0.9 * ~terminated,
-    'ended': ended,
-    'values': values,
-    'next_values': next_values,
-  }
 
 
 @pytest.mark.parametrize('clip_rho, clip_c', [(1.0, 1.0), (2.0, 0.7)])
