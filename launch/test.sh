@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Runs all checks; makes the virtual environment first if needed.
 #
-#   launch/test.sh                    all checks; half an hour on two cores
+#   launch/test.sh                    all checks; an hour on two cores
 #   launch/test.sh PYTEST_ARG...      only pytest, such as: tests/cores -k gate
 #
-# The checks are format, lint, types, the quick tests and the slow tests, then
-# the quick tests under a second Python, if one is found: 3.11, which gets JAX
-# 0.10, or 3.12 and later, which get the newest JAX. SECOND_PYTHON=PATH selects
-# it and SECOND_PYTHON=none skips it. launch/parity.sh runs the comparison with
-# the authors' module.
+# The checks are format, lint, types, the quick tests, the slow tests of the games
+# and the other slow tests, then the quick tests under a second Python, if one is
+# found: 3.11, which gets JAX 0.10, or 3.12 and later, which get the newest JAX.
+# SECOND_PYTHON=PATH selects it and SECOND_PYTHON=none skips it. launch/parity.sh
+# runs the comparison with the authors' module.
 #
 # Prints one line for each section at the end. Exits with 0 if all passed.
 
@@ -30,7 +30,10 @@ main() {
   section lint .venv/bin/python -m ruff check
   section types .venv/bin/python -m pyright --pythonpath .venv/bin/python
   section tests .venv/bin/python -m pytest -q -n 2 -m "not ($slow)"
-  section 'slow tests' .venv/bin/python -m pytest -q -m "($slow) and not live"
+  # Games in plain Python, which need one core each.
+  section games .venv/bin/python -m pytest -q -n 2 -m slow tests/envs
+  section 'slow tests' .venv/bin/python -m pytest -q \
+    -m "($slow) and not live" --ignore=tests/envs
   second_python
 
   echo

@@ -31,7 +31,7 @@ def test_summary_has_every_section(checkout):
   out = run_all(checkout, SECOND_PYTHON=str(checkout / 'second'))
   assert out.returncode == 0, out.stderr
   results = [line.split()[0] for line in summary(out)]
-  assert results == ['ok'] * 6
+  assert results == ['ok'] * 7
   assert 'Python 3.14' in summary(out)[-1]
 
 
@@ -40,14 +40,14 @@ def test_summary_has_every_section(checkout):
   [
     ('ruff', ['format', 'lint']),
     ('pyright', ['types']),
-    ('-q', ['tests', 'slow']),
+    ('-q', ['tests', 'games', 'slow']),
   ],
 )
 def test_other_sections_run_after_a_failed_one(checkout, fails, failed):
   out = run_all(checkout, FAILS=fails, SECOND_PYTHON='none')
   assert out.returncode == 1
   lines = [line.split() for line in summary(out)]
-  assert len(lines) == 6
+  assert len(lines) == 7
   assert [line[1] for line in lines if line[0] == 'FAILED'] == failed
 
 
