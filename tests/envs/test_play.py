@@ -5,6 +5,7 @@ import os
 import select
 import subprocess
 import sys
+import time
 
 import numpy as np
 from PIL import Image
@@ -122,8 +123,10 @@ def test_arrow_keys_play_in_a_terminal():
     env=os.environ | {'TERM': 'xterm-256color', 'COLUMNS': '90'},
   )
   shown, sent = b'', False
-  # The program keeps its terminal until it ends.
+  deadline = time.monotonic() + 120  # Rather a failure than a test that hangs.
   while process.poll() is None:
+    if time.monotonic() > deadline:
+      process.kill()
     if select.select([main], [], [], 0.1)[0]:
       shown += os.read(main, 65536)
     if not sent and b'new episode' in shown:
