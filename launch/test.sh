@@ -31,7 +31,8 @@ main() {
   section types .venv/bin/python -m pyright --pythonpath .venv/bin/python
   section tests .venv/bin/python -m pytest -q -n 2 -m "not ($slow)"
   # Games in plain Python, which need one core each.
-  section games .venv/bin/python -m pytest -q -n 2 -m slow tests/envs
+  section games .venv/bin/python -m pytest -q -n 2 \
+    -m "($slow) and not live" tests/envs
   section 'slow tests' .venv/bin/python -m pytest -q \
     -m "($slow) and not live" --ignore=tests/envs
   second_python

@@ -4,10 +4,11 @@
 
 `rmc_jax 1024` plays 1024 games in one program for all devices, with automatic
 resets, and keeps all observations, as a rollout for training does; BoxWorld
-starts from a bank of 4096 levels. The others are the adapters, which take one
-step in a call, games of gymnax in the same program, and the reference of the
-tests in plain Python, which draws no observation and knows the random numbers
-beforehand. `ratio` is the time per step relative to the first row.
+starts from a bank of 4096 levels. Games of gymnax, and the adapter to it, are
+played by the same program, without a bank. The other adapters take a step in a
+call; of these only VectorEnv has the bank. The reference of the tests in plain
+Python repeats recorded moves, without resets and observations. `ratio` is the
+time per step relative to the first row.
 """
 
 import argparse

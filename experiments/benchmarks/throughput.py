@@ -1,4 +1,4 @@
-"""Times programs that process items: training, and input pipelines alone."""
+"""Times programs that process items: training, input pipelines, games."""
 
 import argparse
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ def measure(
   workers: Mapping[str, tuple[str, Mapping[str, Any]]],
   options: argparse.Namespace,
 ) -> dict[str, Any]:
-  """Times implementations, which must train as many parameters.
+  """Times implementations, which must train as many parameters, if any.
 
   Args:
     workers: implementation -> its module of workers/ and its request; the first

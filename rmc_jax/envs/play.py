@@ -111,8 +111,9 @@ def _letters(read: Callable[[], str]) -> Iterator[str]:
     if letter != _ESCAPE:
       yield letter.lower()
       continue
-    letter = read()
-    if letter not in ('[', 'O'):  # The escape key, and the next one.
+    while letter == _ESCAPE:
+      letter = read()
+    if letter not in ('[', 'O'):  # It was the escape key.
       yield letter.lower()
       continue
     # Parameters such as those of a shift key come before the last letter.

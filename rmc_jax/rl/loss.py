@@ -25,16 +25,17 @@ def impala_loss(
   clip_advantage: float = 1.0,
   trace_decay: float = 1.0,
 ) -> tuple[Array, dict[str, Array]]:
-  r"""Returns the loss of a policy and of its values, and the parts of it.
+  r"""Returns the loss of IMPALA, summed over time and batch, and its parts.
 
-  .. math:: L = \sum_t -A_t \log \pi(a_t) + \frac{c_V}{2} (v_t - V_t)^2
-            - c_H H(\pi_t)
+  .. math:: L = \sum_{t,b} -A_{tb} \log \pi(a_{tb})
+            + \frac{c_V}{2} (v_{tb} - V_{tb})^2 - c_H H(\pi_{tb})
 
   with the targets v and the advantages A of `vtrace`, through which no gradient
   flows, and the entropy H in nats.
 
-  Reduction: SUM over time and batch, as the published learning rates assume.
-  With means they would have to be T * B times as large.
+  Reduction: SUM over time and batch; to be trained with `reduction='sum'`. A
+  mean would divide gradients by T * B, with which neither the epsilon of
+  RMSProp nor a limit of the gradient's norm scales.
 
   Source: Espeholt et al. 2018, "IMPALA", section 4.2, and experiment.py of
   scalable_agent, whose entropy cost is 0.00025; 0.005 is that of Santoro et al.
@@ -44,21 +45,21 @@ def impala_loss(
     logits: [T, ..., A] of the policy pi.
     actor_logits: [T, ..., A] of the policy mu that chose the actions.
     actions: [T, ...] integers in 0..A-1.
-    rewards: [T, ...] see `vtrace`.
-    discounts: [T, ...] see `vtrace`.
-    ended: [T, ...] see `vtrace`.
-    values: [T, ...] V.
-    next_values: [T, ...] see `vtrace`.
+    rewards: [T, ...] this and all others but the costs as in `vtrace`.
+    discounts: [T, ...]
+    ended: [T, ...]
+    values: [T, ...]
+    next_values: [T, ...]
     baseline_cost: c_V.
     entropy_cost: c_H.
-    clip_rho: see `vtrace`.
-    clip_c: see `vtrace`.
-    clip_advantage: see `vtrace`.
-    trace_decay: see `vtrace`.
+    clip_rho: []
+    clip_c: []
+    clip_advantage: []
+    trace_decay: []
 
   Returns:
-    The loss [], and the sums [] 'policy', 'baseline' and 'entropy' before they
-    are multiplied with their costs.
+    The loss [], and the sums [] 'policy', 'baseline' and 'entropy', which are
+    not yet multiplied by their costs.
   """
   chex.assert_type(actions, int)
   chex.assert_equal_shape([logits, actor_logits])
@@ -67,8 +68,8 @@ def impala_loss(
   )
   chex.assert_shape(actions, logits.shape[:-1])
   log_probs = jax.nn.log_softmax(logits)  # [T, ..., A]
-  log_prob = _of_actions(log_probs, actions)  # [T, ...]
-  actor_log_prob = _of_actions(jax.nn.log_softmax(actor_logits), actions)
+  log_prob = _select_actions(log_probs, actions)  # [T, ...]
+  actor_log_prob = _select_actions(jax.nn.log_softmax(actor_logits), actions)
   targets, advantages = vtrace(
     log_ratios=log_prob - actor_log_prob,
     rewards=rewards,
@@ -94,5 +95,5 @@ def impala_loss(
   return loss, parts
 
 
-def _of_actions(log_probs: Array, actions: Array) -> Array:
+def _select_actions(log_probs: Array, actions: Array) -> Array:
   return jnp.take_along_axis(log_probs, actions[..., None], -1)[..., 0]

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -42,14 +43,15 @@ def vtrace(
   V'[t], the bootstrap value, in place of v[t + 1].
 
   Source: Espeholt et al. 2018, "IMPALA", section 4.1, equation (1) and remarks
-  1 and 2. Differences: `ended` tells truncation from termination, and V' may
-  differ from V[t + 1] where an episode was truncated. With V'[t] = V[t + 1] and
-  g[t] = 0 wherever `ended`, it is vtrace.py of scalable_agent.
+  1 and 2, and section 4.2. Differences: `ended` tells truncation from
+  termination, and V' may differ from V[t + 1] where an episode was truncated.
+  With V'[t] = V[t + 1], g[t] = 0 wherever `ended`, and `clip_c` and
+  `trace_decay` of 1, it is vtrace.py of scalable_agent.
 
   Args:
     log_ratios: [T, ...] log pi(a) - log mu(a).
     rewards: [T, ...] r.
-    discounts: [T, ...] g: 0 where the episode terminated.
+    discounts: [T, ...] g: the discount, or 0 where the episode terminated.
     ended: [T, ...] whether the action ended the episode, by termination or by
       truncation.
     values: [T, ...] V.
@@ -59,8 +61,13 @@ def vtrace(
     clip_advantage: bound of rho'.
     trace_decay: lambda of remark 2.
   """
-  values, next_values = jax.lax.stop_gradient((values, next_values))
-  ratios = jax.lax.stop_gradient(jnp.exp(log_ratios))
+  chex.assert_equal_shape(
+    [log_ratios, rewards, discounts, ended, values, next_values]
+  )
+  log_ratios, rewards, discounts, values, next_values = jax.lax.stop_gradient(
+    (log_ratios, rewards, discounts, values, next_values)
+  )
+  ratios = jnp.exp(log_ratios)
   rho = jnp.minimum(clip_rho, ratios)
   decay = discounts * trace_decay * jnp.minimum(clip_c, ratios)
   deltas = rho * (rewards + discounts * next_values - values)
@@ -71,7 +78,7 @@ def vtrace(
     return error, error
 
   _, errors = jax.lax.scan(
-    backward, jnp.zeros_like(values[0]), (deltas, decay, ended), reverse=True
+    backward, jnp.zeros_like(deltas[0]), (deltas, decay, ended), reverse=True
   )
   targets = values + errors
   after = jnp.concatenate([targets[1:], next_values[-1:]])
@@ -79,4 +86,4 @@ def vtrace(
   advantages = jnp.minimum(clip_advantage, ratios) * (
     rewards + discounts * after - values
   )
-  return VTrace(targets, jax.lax.stop_gradient(advantages))
+  return VTrace(targets, advantages)

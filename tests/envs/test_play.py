@@ -50,9 +50,9 @@ def test_letters_move_in_their_directions():
 
 
 def test_escape_sequences_are_one_key():
-  text = io.StringIO('\x1b[A\x1b[B\x1bOC\x1b[1;2D\x1b[3~\x1bqW')
+  text = io.StringIO('\x1b[A\x1b[B\x1bOC\x1b[1;2D\x1b[3~\x1b\x1b[A\x1bqW')
   letters = list(play._letters(lambda: text.read(1)))
-  assert letters == ['w', 's', 'd', 'a', '', 'q', 'w']
+  assert letters == ['w', 's', 'd', 'a', '', 'w', 'q', 'w']
 
 
 def test_the_return_is_the_sum_of_rewards():

@@ -1,7 +1,5 @@
 """V-trace as the sum of its definition, for one sequence of Python numbers."""
 
-import math
-
 
 def targets(
   ratios,
@@ -34,12 +32,13 @@ def targets(
 
 
 def advantages(
-  ratios, rewards, discounts, ended, values, next_values, v, clip=math.inf
+  ratios, rewards, discounts, ended, values, next_values, v, clip_advantage
 ):
+  """A[t], with the targets v."""
   result = []
   for t in range(len(rewards)):
     last = ended[t] or t + 1 == len(rewards)
     after = next_values[t] if last else v[t + 1]
     error = rewards[t] + discounts[t] * after - values[t]
-    result.append(min(clip, ratios[t]) * error)
+    result.append(min(clip_advantage, ratios[t]) * error)
   return result

@@ -8,12 +8,14 @@ def random_sequences(num_steps, batch, seed=0):
   rng = np.random.default_rng(seed)
   shape = num_steps, batch
   terminated = rng.random(shape) < 0.1
-  truncated = ~terminated & (rng.random(shape) < 0.1)
+  truncated = ~terminated & (rng.random(shape) < 0.2)
   values = rng.standard_normal(shape)
   next_values = np.concatenate([values[1:], rng.standard_normal((1, batch))])
   ended = terminated | truncated
   # The value of the last observation, not of the first of the next episode.
   next_values = np.where(ended, rng.standard_normal(shape), next_values)
+  assert truncated[:-1].any()
+  assert terminated[:-1].any()
   return {
     'log_ratios': rng.standard_normal(shape),
     'rewards': rng.standard_normal(shape),

@@ -1,4 +1,4 @@
-"""Tests rmc_jax/rl/vtrace.py against published vectors and the definition."""
+"""Tests rmc_jax/rl/vtrace.py against scalable_agent and the definition."""
 
 import math
 
@@ -14,9 +14,12 @@ from tests.rl.sequences import random_sequences
 REWARDS = [0.0, 1.0, -1.0, 10.0]
 VALUES = [0.5, 1.0, 0.2, 3.0]
 BOOTSTRAP = 2.0
+NAMES = [
+  'log_ratios', 'rewards', 'discounts', 'ended', 'values', 'next_values'
+]  # fmt: skip
 
 
-# Of scalable_agent's vtrace.py.
+# Computed by vtrace.py of scalable_agent.
 @pytest.mark.parametrize(
   'ratios, continues, clip, targets, advantages',
   [
@@ -43,7 +46,9 @@ BOOTSTRAP = 2.0
     ),
   ],
 )
-def test_published_vectors(ratios, continues, clip, targets, advantages):
+def test_results_equal_those_of_the_original(
+  ratios, continues, clip, targets, advantages
+):
   continues = jnp.array(continues)
   found = vtrace(
     log_ratios=jnp.log(jnp.array(ratios)),
@@ -70,22 +75,23 @@ def test_targets_equal_their_definition(clip_rho, clip_c):
     clip_advantage=1.5,
     trace_decay=0.8,
   )
-  assert arguments['ended'].any(0).all()
   for game in range(5):
     one = {name: row[:, game].tolist() for name, row in arguments.items()}
     ratios = np.exp(one.pop('log_ratios')).tolist()
     targets = reference.targets(
       ratios, **one, clip_rho=clip_rho, clip_c=clip_c, trace_decay=0.8
     )
-    advantages = reference.advantages(ratios, **one, v=targets, clip=1.5)
+    advantages = reference.advantages(
+      ratios, **one, v=targets, clip_advantage=1.5
+    )
     # Sums of up to 17 terms in float32.
     np.testing.assert_allclose(found.targets[:, game], targets, atol=1e-5)
     np.testing.assert_allclose(found.advantages[:, game], advantages, atol=1e-5)
 
 
 def test_nothing_flows_over_the_end_of_an_episode():
-  arguments = jax.tree.map(jnp.asarray, random_sequences(12, 1))
-  arguments['ended'] = jnp.arange(12)[:, None] == 4
+  arguments = jax.tree.map(jnp.asarray, random_sequences(12, 5))
+  arguments['ended'] = jnp.broadcast_to(jnp.arange(12)[:, None] == 4, (12, 5))
   before = vtrace(**arguments)
   later = jnp.arange(12)[:, None] > 4
   for name in ('rewards', 'values', 'log_ratios', 'next_values'):
@@ -96,20 +102,20 @@ def test_nothing_flows_over_the_end_of_an_episode():
 
 
 def test_no_gradient_flows_through_the_results():
-  arguments = jax.tree.map(jnp.asarray, random_sequences(7, 2))
+  arguments = jax.tree.map(jnp.asarray, random_sequences(7, 5))
 
-  def total(values, next_values, log_ratios):
-    found = vtrace(
-      **arguments
-      | {
-        'values': values,
-        'next_values': next_values,
-        'log_ratios': log_ratios,
-      }
-    )
+  ended = arguments.pop('ended')
+
+  def total(arguments):
+    found = vtrace(**arguments, ended=ended)
     return found.targets.sum() + found.advantages.sum()
 
-  names = 'values', 'next_values', 'log_ratios'
-  gradients = jax.grad(total, (0, 1, 2))(*(arguments[name] for name in names))
-  for gradient in gradients:
+  for gradient in jax.tree.leaves(jax.grad(total)(arguments)):
     assert not gradient.any()
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_arrays_of_different_shapes_are_refused(name):
+  arguments = jax.tree.map(jnp.asarray, random_sequences(5, 5))
+  with pytest.raises(AssertionError):
+    vtrace(**arguments | {name: arguments[name][0]})

@@ -12,8 +12,8 @@ from experiments.benchmarks.workers import jax_worker
 from experiments.benchmarks.workers import serve
 from rmc_jax import envs
 
-# Steps of all games together in one call, if memory allows: so long that the
-# time of a call does not matter.
+# Steps of all games together in one call, so that its own time does not matter,
+# but at most _LONGEST of each game.
 _STEPS = 1 << 17
 _LONGEST = 1 << 12
 _HOST_STEPS = 200  # of an adapter in one call
@@ -71,7 +71,7 @@ def _gymnax(request):
 
 
 def _play(games, num_actions, reset, step):
-  """Plays `games` at random, sharded over as many devices as divide them.
+  """Plays `games` at random, on all devices if they divide them, else on one.
 
   Args:
     games: how many.

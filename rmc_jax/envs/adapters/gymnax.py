@@ -89,8 +89,9 @@ class GymnaxEnv(environment.Environment):
     del key
     return self._env.observe(state, self._params if params is None else params)
 
-  def is_truncated(self, state: Any, params: Any) -> Array:
-    """Returns whether the limit of steps has been reached."""
+  def is_truncated(self, state: Any, params: Any = None) -> Array:
+    """Returns whether the limit of steps has been reached; without wrappers."""
+    params = self._params if params is None else params
     return state.step >= params.max_steps
 
   def action_space(self, params: Any = None) -> spaces.Discrete:
