@@ -108,9 +108,9 @@ def _play(games, num_actions, reset, step):
     ),
     donate_argnums=(0, 1),
   )
-  keys = jax.random.split(jax.random.key(0), games)
+  keys, reset_keys = jax.random.split(jax.random.key(0), (2, games))
   carry = jax.device_put(
-    (keys, jax.jit(jax.vmap(reset))(keys)), jax.NamedSharding(mesh, spec)
+    (keys, jax.jit(jax.vmap(reset))(reset_keys)), jax.NamedSharding(mesh, spec)
   )
 
   def call():

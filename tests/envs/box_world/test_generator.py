@@ -88,7 +88,8 @@ def test_levels_have_solutions_of_their_length(preset):
   # Both find the levels of `far2025` that have no solution.
   levels = games.draw_levels(0, make_params('far2025'), 2000)
   unsolvable = np.flatnonzero(~solvable(levels))
-  assert 4 <= len(unsolvable) <= 20
+  # 0.48 % of levels: 9.6, within three standard deviations.
+  assert 1 <= len(unsolvable) <= 18
   for index in unsolvable[:4]:
     level = games.to_reference(games.row(levels, index))
     assert reference.solve(level, far2025=True) is None
