@@ -188,20 +188,19 @@ class VectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
       raise ValueError(
         f'actions must be in {self.action_space}. Got: {actions!r}.'
       )
-    step = _step_or_reset if not self._same_step else _step_then_reset
-    self._keys, self._states, pixels, outcome, last = step(
-      self._env,
-      self._keys,
-      self._states,
-      self._ended,
-      actions.astype(np.int32),
-      self._params,
-    )
+    actions = actions.astype(np.int32)
+    games = self._env, self._keys, self._states, actions, self._params
+    last = None
+    if self._same_step:
+      *results, last = _step_then_reset(*games)
+    else:
+      results = _step_or_reset(*games, self._ended)
+    self._keys, self._states, pixels, outcome = results
     terminated = np.array(outcome.terminated)
     truncated = np.array(outcome.truncated)
     self._ended = terminated | truncated
     infos: dict[str, Any] = {}
-    if self._same_step and self._ended.any():
+    if last is not None and self._ended.any():
       # An array of arrays, as in Gymnasium's own environments.
       infos['final_obs'] = np.full(self.num_envs, None)
       infos['_final_obs'] = self._ended.copy()
@@ -301,9 +300,9 @@ def _step_or_reset(
   env: Environment,
   keys: Array,
   states: Any,
-  ended: Array,
   actions: Array,
   params: Any,
+  ended: Array,
 ) -> tuple[Any, ...]:
   """A step of all games, or the reset of those that have ended."""
   keys, subkeys = jax.vmap(jax.random.split, out_axes=1)(keys)
@@ -311,20 +310,14 @@ def _step_or_reset(
   states = _start_where(env, ended, subkeys, stepped, params)
   outcome = _where(ended, jax.tree.map(jnp.zeros_like, outcome), outcome)
   pixels = jax.vmap(env.observe, (0, None))(states, params)
-  return keys, states, pixels, outcome, None
+  return keys, states, pixels, outcome
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _step_then_reset(
-  env: Environment,
-  keys: Array,
-  states: Any,
-  ended: Array,
-  actions: Array,
-  params: Any,
+  env: Environment, keys: Array, states: Any, actions: Array, params: Any
 ) -> tuple[Any, ...]:
   """A step of all games, then the reset of those that it ended."""
-  del ended  # None are left from the step before.
   observe = jax.vmap(env.observe, (0, None))
   keys, subkeys = jax.vmap(jax.random.split, out_axes=1)(keys)
   final, outcome = _step_all(env, subkeys, states, actions, params)
