@@ -20,7 +20,10 @@ Shapes in this package use these letters:
 from typing import Any
 
 import jax
+import numpy as np
 
 Array = jax.Array
+# On a device or on the host.
+AnyArray = jax.Array | np.ndarray
 # A nest of arrays: a batch, the state of a core, the parameters of a model.
 ArrayTree = Any

@@ -5,8 +5,12 @@ import dataclasses
 import haiku as hk
 
 from rmc_jax.cores.config import CoreConfig
+from rmc_jax.cores.conv_lstm import ConvLSTM
+from rmc_jax.cores.conv_lstm import ConvLSTMConfig
 from rmc_jax.cores.dnc import DNC
 from rmc_jax.cores.dnc import DNCConfig
+from rmc_jax.cores.drc import DRC
+from rmc_jax.cores.drc import DRCConfig
 from rmc_jax.cores.entity_network import EntityNetwork
 from rmc_jax.cores.entity_network import EntityNetworkConfig
 from rmc_jax.cores.lstm import LSTM
@@ -19,6 +23,7 @@ from rmc_jax.cores.projected_core import AttendingCore
 from rmc_jax.cores.projected_core import ProjectedCore
 from rmc_jax.cores.relational_memory import RelationalMemory
 from rmc_jax.cores.relational_memory import RelationalMemoryConfig
+from rmc_jax.cores.spatial_core import SpatialCore
 
 CORES: dict[str, tuple[type[CoreConfig], type[ProjectedCore]]] = {
   'relational_memory': (RelationalMemoryConfig, RelationalMemory),
@@ -30,10 +35,17 @@ CORES: dict[str, tuple[type[CoreConfig], type[ProjectedCore]]] = {
   'lstm_bank': (LSTMBankConfig, LSTMBank),
   'entity_network': (EntityNetworkConfig, EntityNetwork),
   'dnc': (DNCConfig, DNC),
+  'conv_lstm': (ConvLSTMConfig, ConvLSTM),
+  'drc': (DRCConfig, DRC),
 }
 # The cores with attention weights to record.
 ATTENDING = tuple(
   name for name, (_, core) in CORES.items() if issubclass(core, AttendingCore)
+)
+
+# The cores whose inputs are images.
+SPATIAL = tuple(
+  name for name, (_, core) in CORES.items() if issubclass(core, SpatialCore)
 )
 
 

@@ -94,6 +94,37 @@ class Linear(hk.Module):
     return make_probe(product, inputs, w)
 
 
+class Conv2D(Linear):
+  """A convolution with SAME padding, as one product over all patches.
+
+  Parameters, names, initial values and numbers are those of `hk.Conv2D`: `w`
+  [kernel, kernel, channels, output channels], `b` [output channels]. For the
+  few rows, columns and channels of a game, products are several times as fast
+  on a CPU as XLA's convolutions and their gradients.
+  """
+
+  def __init__(
+    self,
+    output_channels: int,
+    kernel_size: int,
+    stride: int = 1,
+    with_bias: bool = True,
+    policy: jmp.Policy | None = None,
+    name: str | None = None,
+  ):
+    super().__init__(output_channels, with_bias, policy, name)
+    self._kernel_size = kernel_size
+    self._stride = stride
+
+  def __call__(self, x: Array) -> Array:
+    """Returns [..., rows / stride, columns / stride, output channels]."""
+    return super().__call__(patches(x, self._kernel_size, self._stride))
+
+  def _weight_shape(self, input_size: int) -> list[int]:
+    kernel = self._kernel_size
+    return [kernel, kernel, input_size // kernel**2, self.output_size]
+
+
 class LayerNorm(hk.Module):
   """`hk.LayerNorm` over the last axis, in float32 or wider.
 
@@ -133,6 +164,34 @@ class MLP(hk.Module):
     for i, layer in enumerate(self._layers):
       x = layer(x if i == 0 else jax.nn.relu(x))
     return x
+
+
+def patches(images: Array, size: int, stride: int = 1) -> Array:
+  """Returns the cells around each cell, those beyond the edges zero.
+
+  Args:
+    images: [..., rows, columns, channels]
+    size: rows and columns of a patch.
+    stride: distance between patches.
+
+  Returns:
+    [..., rows / stride, columns / stride, size * size * channels], rounded up;
+    the padding is TensorFlow's SAME.
+  """
+  *leading, rows, columns, _ = images.shape
+  counts = [-(-length // stride) for length in (rows, columns)]
+  pads = []
+  for length, count in zip((rows, columns), counts, strict=True):
+    total = max((count - 1) * stride + size - length, 0)
+    pads.append((total // 2, total - total // 2))
+  images = jnp.pad(images, [*[(0, 0)] * len(leading), *pads, (0, 0)])
+  down, right = (slice(None, stride * count, stride) for count in counts)
+  shifted = [
+    images[..., i:, j:, :][..., down, right, :]
+    for i in range(size)
+    for j in range(size)
+  ]
+  return jnp.concatenate(shifted, -1)
 
 
 def _product(x: Array, w: Array, dtype: jnp.dtype) -> Array:

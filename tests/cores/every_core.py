@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from rmc_jax.cores import build
+from rmc_jax.cores.conv_lstm import ConvLSTMConfig
 from rmc_jax.cores.dnc import DNCConfig
+from rmc_jax.cores.drc import DRCConfig
 from rmc_jax.cores.entity_network import EntityNetworkConfig
 from rmc_jax.cores.lstm import LSTMConfig
 from rmc_jax.cores.lstm_bank import LSTMBankConfig
@@ -40,6 +42,16 @@ _SMALL = {
   'entity_network': EntityNetworkConfig(num_slots=3, slot_size=29),
   'dnc': _DNC,
   'dnc, feed forward': dataclasses.replace(_DNC, controller='feed_forward'),
+  # One channel of FEATURES cells.
+  'conv_lstm': ConvLSTMConfig(rows=1, columns=FEATURES, output_channels=31),
+  'drc': DRCConfig(
+    rows=1,
+    columns=FEATURES,
+    output_channels=19,
+    kernel_size=2,
+    num_layers=2,
+    num_repeats=2,
+  ),
 }
 
 

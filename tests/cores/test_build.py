@@ -11,7 +11,9 @@ from rmc_jax import cores
 from rmc_jax.cores import build
 from rmc_jax.cores.build import build_core
 from rmc_jax.cores.build import CORES
+from rmc_jax.cores.conv_lstm import ConvLSTMConfig
 from rmc_jax.cores.dnc import DNCConfig
+from rmc_jax.cores.drc import DRCConfig
 from rmc_jax.cores.entity_network import EntityNetworkConfig
 from rmc_jax.cores.lstm import LSTMConfig
 from rmc_jax.cores.lstm_bank import LSTMBankConfig
@@ -40,6 +42,16 @@ from rmc_jax.cores.relational_memory import RelationalMemoryConfig
       5 * 13,
     ),
     (DNCConfig(memory_size=6, word_size=4, hidden_size=7), cores.DNC, 7),
+    (
+      ConvLSTMConfig(rows=2, columns=1, output_channels=7),
+      cores.ConvLSTM,
+      2 * 7,
+    ),
+    (
+      DRCConfig(rows=1, columns=2, output_channels=7),
+      cores.DRC,
+      2 * (7 + 4 // 2),
+    ),
   ],
   ids=lambda value: getattr(value, 'name', ''),
 )
@@ -73,6 +85,10 @@ def test_passes_every_field_to_the_constructor(name):
 
 def test_relational_memories_have_attention_weights():
   assert build.ATTENDING == ('relational_memory', 'paper_relational_memory')
+
+
+def test_convolutional_cores_see_images():
+  assert build.SPATIAL == ('conv_lstm', 'drc')
 
 
 @pytest.mark.parametrize(

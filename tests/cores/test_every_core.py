@@ -261,6 +261,12 @@ def test_backward_loop_computes_no_weight_gradient(build):
     loops = [e for e in jaxpr.eqns if e.primitive.name == 'scan']
     assert len(loops) == 2  # forwards and backwards
     weights = [sorted(w.shape) for w in jax.tree.leaves(params) if w.ndim > 1]
+    # Of a convolution, the product over patches.
+    weights += [
+      sorted((w.size // w.shape[-1], w.shape[-1]))
+      for w in jax.tree.leaves(params)
+      if w.ndim == 4
+    ]
     return sum(
       eqn.primitive.name == 'dot_general'
       and sorted(eqn.outvars[0].aval.shape) in weights

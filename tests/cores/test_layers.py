@@ -7,6 +7,7 @@ import jmp
 import numpy as np
 import pytest
 
+from rmc_jax.cores.layers import Conv2D
 from rmc_jax.cores.layers import LayerNorm
 from rmc_jax.cores.layers import Linear
 from rmc_jax.cores.layers import MLP
@@ -107,3 +108,29 @@ def test_mlp_has_no_relu_after_its_last_layer():
   expected = hidden @ np.asarray(params['mlp/linear_1']['w'])
   np.testing.assert_allclose(net.apply(params, x), expected, atol=1e-6)
   assert (expected < 0).any()
+
+
+@pytest.mark.parametrize(
+  'kernel_size, stride', [(1, 1), (2, 1), (3, 1), (2, 2), (3, 2), (2, 3)]
+)
+@pytest.mark.parametrize('size', [(5, 7), (4, 1)])
+def test_convolution_equals_haikus(kernel_size, stride, size):
+  x = jax.random.normal(jax.random.key(1), (2, 3, *size, 6))
+  nets = [
+    hk.without_apply_rng(hk.transform(convolution))
+    for convolution in (
+      lambda x: Conv2D(11, kernel_size, stride, name='conv')(x),
+      lambda x: hk.BatchApply(hk.Conv2D(11, kernel_size, stride, name='conv'))(
+        x
+      ),
+    )
+  ]
+  params, expected = (net.init(jax.random.key(0), x) for net in nets)
+  # As in hk.Linear, the scale is computed in another order.
+  np.testing.assert_allclose(
+    params['conv']['w'], expected['conv']['w'], rtol=1e-6
+  )
+  params['conv']['b'] = jnp.arange(11.0)
+  ours, haikus = (net.apply(params, x) for net in nets)
+  # Sums of up to 54 products of order 1.
+  np.testing.assert_allclose(ours, haikus, atol=1e-5)

@@ -9,11 +9,12 @@ import pytest
 from rmc_jax.models import QuestionAnswering
 from rmc_jax.models.memn2n import Sizes
 from tests.cores.every_core import every_core
+from tests.cores.every_core import FEATURES
 from tests.reference import memn2n as reference
 
 # B examples, M statements, J words, V symbols, d units.
-B, M, J, V, D = 3, 5, 4, 11, 7
-HIDDEN = 13
+B, M, J, V, D = 3, 5, 4, 11, FEATURES
+HIDDEN = 7
 LENGTHS = (3, M, 0)  # statements of each story
 
 
