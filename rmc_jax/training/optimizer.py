@@ -11,7 +11,7 @@ from rmc_jax.checks import one_of
 from rmc_jax.errors import ConfigurationError
 
 NAMES = ('adam', 'rmsprop')
-SCHEDULES = ('constant', 'exponential', 'cosine')
+SCHEDULES = ('constant', 'exponential', 'cosine', 'linear')
 MATRIX_NORMS = ('spectral', 'frobenius')
 
 
@@ -33,8 +33,8 @@ class OptimizerConfig:
   decay_rate: float = 0.9  # exponential: factor for every ...
   decay_every: int = 10_000  # ... this many updates,
   staircase: bool = False  # smoothly, or (True) in steps.
-  decay_steps: int = 0  # cosine: updates from the first decay to the floor.
-  floor: float = 0.0  # exponential, cosine: the rate never goes below.
+  decay_steps: int = 0  # cosine, linear: updates from first decay to floor.
+  floor: float = 0.0  # The rate never goes below; not if constant.
   clip_global_norm: float | None = None  # None (flag: inf): off.
   b1: float = 0.9  # adam
   b2: float = 0.999  # adam
@@ -111,6 +111,8 @@ def make_schedule(config: OptimizerConfig) -> optax.Schedule:
                      the exponent rounded down if `staircase`
   'cosine':          floor + (learning_rate - floor)
                      * (1 + cos(pi * min(1, t / decay_steps))) / 2
+  'linear':          floor + (learning_rate - floor)
+                     * (1 - min(1, t / decay_steps))
   """
   _check(config)
   rate = config.learning_rate
@@ -124,6 +126,8 @@ def make_schedule(config: OptimizerConfig) -> optax.Schedule:
       staircase=config.staircase,
       end_value=config.floor,
     )
+  elif config.schedule == 'linear':
+    schedule = optax.linear_schedule(rate, config.floor, config.decay_steps)
   else:
     schedule = optax.cosine_decay_schedule(
       rate, config.decay_steps, alpha=config.floor / rate
@@ -204,7 +208,7 @@ def _check(config: OptimizerConfig) -> None:
   clip = config.clip_global_norm
   adam = config.name == 'adam'
   exponential = config.schedule == 'exponential'
-  cosine = config.schedule == 'cosine'
+  to_floor = config.schedule in ('cosine', 'linear')
   # Adam would divide 0 by 0 for a gradient of 0.
   has_eps = not adam or config.eps > 0 or config.eps_root > 0
   decays = adam or config.weight_decay == 0
@@ -214,7 +218,7 @@ def _check(config: OptimizerConfig) -> None:
     ('learning_rate', 0 < config.learning_rate < math.inf, 'positive'),
     ('decay_rate', not exponential or 0 < config.decay_rate < 1, 'in (0, 1)'),
     ('decay_every', not exponential or config.decay_every > 0, 'positive'),
-    ('decay_steps', not cosine or config.decay_steps > 0, 'positive'),
+    ('decay_steps', not to_floor or config.decay_steps > 0, 'positive'),
     (
       'floor',
       0 <= config.floor <= config.learning_rate,
@@ -222,7 +226,7 @@ def _check(config: OptimizerConfig) -> None:
     ),
     (
       'floor',
-      config.floor == 0 or exponential or cosine,
+      config.floor == 0 or config.schedule != 'constant',
       'left at 0 with a constant schedule',
     ),
     ('clip_global_norm', clip is None or clip > 0, 'positive, or None'),

@@ -203,7 +203,7 @@ def make_step(
       state._replace(carry=()),
     )
     return next_state._replace(
-      step=state.step + 1, carry=_advance(finite, carry, aux.carry)
+      step=state.step + 1, carry=_advance(finite, state.carry, aux.carry)
     ), metrics
 
   return _repeat(step, updates_per_call)

@@ -72,12 +72,22 @@ def test_cosine_decays_to_the_floor_and_stays():
   )
 
 
+def test_linear_decay_reaches_the_floor_and_stays():
+  config = OptimizerConfig(
+    learning_rate=0.5, schedule='linear', decay_steps=8, floor=0.1
+  )
+  np.testing.assert_allclose(
+    rates(config, [0, 2, 8, 9, 20]), [0.5, 0.4, 0.1, 0.1, 0.1], **TOLERANCE
+  )
+
+
 @pytest.mark.parametrize(
   'options',
   [
     {'schedule': 'constant'},
     {'schedule': 'exponential', 'decay_every': 7},
     {'schedule': 'cosine', 'decay_steps': 7},
+    {'schedule': 'linear', 'decay_steps': 7},
   ],
 )
 def test_warmup_is_linear_and_precedes_every_schedule(options):
@@ -97,6 +107,7 @@ def test_warmup_is_linear_and_precedes_every_schedule(options):
     {'schedule': 'constant'},
     {'schedule': 'exponential', 'decay_every': 7},
     {'schedule': 'cosine', 'decay_steps': 7},
+    {'schedule': 'linear', 'decay_steps': 7},
   ],
 )
 def test_hold_keeps_the_rate_between_warmup_and_decay(options):
@@ -212,6 +223,7 @@ def test_no_clipping_by_default():
     ({'schedule': 'exponential', 'decay_rate': 1.0}, 'decay_rate .* 1.0'),
     ({'schedule': 'exponential', 'decay_every': 0}, 'decay_every .* Got: 0'),
     ({'schedule': 'cosine'}, 'decay_steps must be positive. Got: 0'),
+    ({'schedule': 'linear'}, 'decay_steps must be positive. Got: 0'),
     (
       {'schedule': 'exponential', 'floor': 1.0},
       'floor must be from 0 to the learning rate, 0.0001. Got: 1.0',
