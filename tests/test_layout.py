@@ -32,6 +32,7 @@ WITHOUT_TWIN = {
   'parity/ours.py': 'tests/parity/test_goldens.py runs it on every case',
   'parity/reference_runner.py': 'runs elsewhere; tests/parity/test_live.py',
   'parity/report.py': 'tests/parity/test_main.py reads its output',
+  'rl/trajectory.py': 'one tuple',
   'types.py': 'only names for annotations',
   'version.py': 'one string, which this file compares with the metadata',
 }

@@ -18,6 +18,7 @@ def impala_loss(
   ended: Array,
   values: Array,
   next_values: Array,
+  mask: Array | None = None,
   baseline_cost: float = 0.5,
   entropy_cost: float = 0.005,
   clip_rho: float = 1.0,
@@ -33,9 +34,9 @@ def impala_loss(
   with the targets v and the advantages A of `vtrace`, through which no gradient
   flows, and the entropy H in nats.
 
-  Reduction: SUM over time and batch; to be trained with `reduction='sum'`. A
-  mean would divide gradients by T * B, with which neither the epsilon of
-  RMSProp nor a limit of the gradient's norm scales.
+  Reduction: SUM over time and batch; use with `make_update(reduction='sum')`. A
+  mean would divide the gradient by T * B, and so change the effect of RMSProp's
+  epsilon and of gradient clipping.
 
   Source: Espeholt et al. 2018, "IMPALA", section 4.2, and experiment.py of
   scalable_agent, whose entropy cost is 0.00025; 0.005 is that of Santoro et al.
@@ -50,6 +51,8 @@ def impala_loss(
     ended: [T, ...]
     values: [T, ...]
     next_values: [T, ...]
+    mask: [T, ...] False for steps that the loss ignores; None for none. The
+      step before an ignored one must have `ended`.
     baseline_cost: c_V.
     entropy_cost: c_H.
     clip_rho: []
@@ -83,10 +86,14 @@ def impala_loss(
     trace_decay=trace_decay,
   )
   parts = {
-    'policy': -(log_prob * advantages).sum(),
-    'baseline': 0.5 * jnp.square(targets - values).sum(),
-    'entropy': -(jnp.exp(log_probs) * log_probs).sum(),
-  }
+    'policy': -log_prob * advantages,
+    'baseline': 0.5 * jnp.square(targets - values),
+    'entropy': -(jnp.exp(log_probs) * log_probs).sum(-1),
+  }  # [T, ...]
+  if mask is not None:
+    chex.assert_equal_shape([actions, mask])
+    parts = jax.tree.map(lambda part: jnp.where(mask, part, 0.0), parts)
+  parts = jax.tree.map(jnp.sum, parts)
   loss = (
     parts['policy']
     + baseline_cost * parts['baseline']

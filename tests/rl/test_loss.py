@@ -99,6 +99,24 @@ def test_gradients_are_those_of_the_published_estimators(batch):
     np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5)
 
 
+def test_masked_steps_are_left_out(batch):
+  batch['mask'] = np.random.default_rng(5).random((T, B)) < 0.6
+  changed = batch | {
+    name: batch[name] + ~batch['mask'] for name in ('rewards', 'actions')
+  }
+  changed['actions'] %= A
+  # The step before has ended, so that nothing flows back from the others.
+  ended = ~batch['mask'][1:] | batch['ended'][:-1]
+  for each in (batch, changed):
+    each['ended'] = np.concatenate([ended, batch['ended'][-1:]])
+  first, second = (
+    impala_loss(**on_device(each), **COSTS)[0] for each in (batch, changed)
+  )
+  np.testing.assert_allclose(first, second, rtol=1e-5)
+  everything = impala_loss(**on_device(batch | {'mask': None}), **COSTS)[0]
+  assert abs(everything - first) > 0.1
+
+
 def test_swapped_axes_are_refused(batch):
   batch = on_device(batch)
   for name, array in batch.items():
