@@ -22,6 +22,7 @@ def draw_curves(
   *,
   metric: str,
   levels: Mapping[str, float] | None = None,
+  steps_per_update: Sequence[int] | None = None,
 ) -> None:
   """Draws one metric against the number of updates, a panel per title.
 
@@ -32,13 +33,18 @@ def draw_curves(
     panels: title -> runs.
     metric: name of the metric in 'train' and 'eval'.
     levels: label -> height of a dotted line in each panel, such as chance.
+    steps_per_update: of each run in a panel, the steps of all environments in
+      an update, to draw the metric against these steps.
   """
   columns = min(_MOST_COLUMNS, len(panels))
   rows = -(-len(panels) // columns)
   figure = Figure(figsize=(7.0 * columns, 4.2 * rows), layout='constrained')
   for i, (title, runs) in enumerate(panels.items(), 1):
     axes = figure.add_subplot(rows, columns, i)
-    _draw_panel(axes, title, runs, metric, levels or {})
+    scales = steps_per_update or len(runs) * [1]
+    _draw_panel(axes, title, runs, metric, levels or {}, scales)
+    if steps_per_update:
+      axes.set_xlabel('steps of all environments')
   path.parent.mkdir(parents=True, exist_ok=True)
   figure.savefig(path, dpi=120)
 
@@ -75,12 +81,14 @@ def draw_lines(
   figure.savefig(path, dpi=120)
 
 
-def _draw_panel(axes, title, runs, metric, levels) -> None:
-  for i, (label, records) in enumerate(runs):
+def _draw_panel(axes, title, runs, metric, levels, scales) -> None:
+  for i, ((label, records), scale) in enumerate(zip(runs, scales, strict=True)):
     colour = COLOURS[i % len(COLOURS)]
-    axes.plot(*_series(records, 'train', metric), color=colour, alpha=0.3)
     axes.plot(
-      *_series(records, 'eval', metric),
+      *_series(records, 'train', metric, scale), color=colour, alpha=0.3
+    )
+    axes.plot(
+      *_series(records, 'eval', metric, scale),
       color=colour,
       marker='o',
       markersize=3,
@@ -102,9 +110,9 @@ def _draw_panel(axes, title, runs, metric, levels) -> None:
   axes.legend(loc='best')
 
 
-def _series(records, group: str, metric: str) -> tuple[list, list]:
-  """Returns steps and values of the lines that have the metric."""
+def _series(records, group: str, metric: str, scale) -> tuple[list, list]:
+  """Returns steps times `scale`, and values, of the lines with the metric."""
   lines = [line for line in records if metric in line.get(group, {})]
   values = [line[group][metric] for line in lines]
-  steps = [line['step'] for line in lines]
+  steps = [scale * line['step'] for line in lines]
   return steps, [float('nan') if v is None else v for v in values]

@@ -104,6 +104,11 @@ def evaluations(run: Run, metric: str) -> list[float]:
   return values
 
 
+def steps_per_update(run: Run) -> int:
+  """Returns the steps of all environments in an update of an agent."""
+  return run.config['batch_size'] * run.config['agent']['unroll_length']
+
+
 def common_folder(runs: Sequence[Run]) -> pathlib.Path:
   """Returns the folder for figures: that of one run, the parent of several."""
   return pathlib.Path(os.path.commonpath([run.workdir for run in runs]))

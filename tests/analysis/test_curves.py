@@ -52,6 +52,21 @@ def test_draws_the_records(tmp_path, drawn):
   ]
 
 
+def test_draws_against_steps_of_environments(tmp_path, drawn):
+  curves.draw_curves(
+    tmp_path / 'curve.png',
+    {'Title': [('first', RECORDS), ('second', RECORDS[:2])]},
+    metric='accuracy',
+    steps_per_update=[40, 100],
+  )
+  ((axes,),) = drawn
+  train, evaluation, _, second = axes.get_lines()
+  np.testing.assert_array_equal(train.get_xdata(), [400, 800, 1200])
+  np.testing.assert_array_equal(evaluation.get_xdata(), [800, 1200])
+  np.testing.assert_array_equal(second.get_xdata(), [2000])
+  assert axes.get_xlabel() == 'steps of all environments'
+
+
 def test_draws_a_panel_per_title(tmp_path, drawn):
   path = tmp_path / 'panels.png'
   curves.draw_curves(

@@ -19,12 +19,15 @@ from experiments.benchmarks import counts
 from experiments.benchmarks.sizes import Size
 from experiments.benchmarks.workers import jax_worker
 from experiments.benchmarks.workers import serve
+from experiments.box_world import train as box_world
 from experiments.language_modeling import train as language_modeling
 from experiments.language_modeling.corpus import Corpus
 from experiments.learn_to_execute import train as learn_to_execute
+from experiments.mini_pacman import train as mini_pacman
 from experiments.nth_farthest import train as nth_farthest
 import rmc_jax
 from rmc_jax import metrics
+from rmc_jax import rl
 from rmc_jax import training
 from rmc_jax.tasks.babi import Questions
 from rmc_jax.tasks.language.vocabulary import Vocabulary
@@ -155,6 +158,39 @@ def _samples_pipeline(request):
   )
 
 
+def _agent(request):
+  """Trains an agent or, as a pipeline, only plays."""
+  page = GAMES[request['game']]
+  config = make_config(page.Config, request['preset'])
+  experiment = page.make_experiment(config)
+  length = config.agent.unroll_length
+  if request['program'] == 'agent':
+    return _train(config, experiment, items_per_example=length)
+  state = parallel.place_state(jax.jit(experiment.init)())
+  rollout = rl.make_rollout(*page.make_parts(config), agent=config.agent)
+  rows = config.batch_size // jax.device_count()
+
+  def play(replicated, carry, batch):
+    del batch
+    index = jax.lax.axis_index(parallel.AXIS) * rows + jnp.arange(rows)
+    trajectory, carry = rollout.make_batch(
+      replicated.params, replicated.network_state, carry, replicated.key, index
+    )
+    # Of all arrays, so that XLA computes them.
+    sums = [leaf.sum() for leaf in jax.tree.leaves(trajectory)]
+    return sums, carry
+
+  mapped = parallel.parallel_map(play)
+  replicated, carry = state._replace(carry=()), state.carry
+
+  def step():
+    nonlocal carry
+    sums, carry = jax.block_until_ready(mapped(replicated, carry, None))
+    del sums
+
+  return step, {'items': config.batch_size * length, 'batches': 1}
+
+
 def _text(request):
   """Trains a language model or, as a pipeline, only reads its batches."""
   config = make_config(language_modeling.Config, request['preset'])
@@ -222,7 +258,10 @@ def _babi(request):
   return step, facts, results
 
 
+GAMES = {'box_world': box_world, 'mini_pacman': mini_pacman}
 _PROGRAMS = {
+  'agent': _agent,
+  'agent_pipeline': _agent,
   'babi': _babi,
   'update': _update,
   'all_reduce': _all_reduce,

@@ -1,4 +1,4 @@
-"""Tests throughput.py and the benchmarks on top of it: train, samples, text."""
+"""Tests throughput.py and the benchmarks on top of it."""
 
 import argparse
 import json
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from experiments.benchmarks import agents
 from experiments.benchmarks import harness
 from experiments.benchmarks import samples
 from experiments.benchmarks import text
@@ -96,6 +97,15 @@ def test_samples_sizes_are_valid(name):
   training_worker.make_config(
     training_worker.learn_to_execute.Config,
     through_json(programs_sweep.PRESETS[preset] | changes),
+  )
+
+
+@pytest.mark.parametrize('size', agents.SIZES.values(), ids=agents.SIZES)
+def test_agents_sizes_are_valid(size):
+  game, preset, changes = size
+  training_worker.make_config(
+    training_worker.GAMES[game].Config,
+    through_json(agents.GAMES[game][preset] | changes),
   )
 
 

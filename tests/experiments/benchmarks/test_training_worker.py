@@ -68,6 +68,24 @@ def test_nth_farthest_makes_the_updates_of_its_preset(tiny_nth_farthest):
   assert program.results()['parameters'] > 0
 
 
+@pytest.mark.parametrize('game', ['box_world', 'mini_pacman'])
+def test_agents_are_trained_or_only_play(game):
+  preset = {
+    'channels': [3],
+    'core': {'name': 'lstm', 'hidden_size': 5},
+    'agent': {'unroll_length': 3},
+    'batch_size': 8,
+    'run': {'updates_per_call': 2},
+  }
+  if game == 'mini_pacman':
+    preset['strides'] = [1]
+  for program, batches in {'agent': 2, 'agent_pipeline': 1}.items():
+    run, facts = load(program, game=game, preset=preset).build('train')
+    run()
+    run()
+    assert facts == {'items': 8 * 3 * batches, 'batches': batches}
+
+
 def test_pipelines_have_the_items_of_a_step(tmp_path, monkeypatch):
   preset = {'hidden_sizes': [3], 'batch_size': 8, 'max_length': 2}
   run, facts = load('samples_pipeline', preset=preset).build('train')

@@ -1,0 +1,1 @@
+"""An agent that looks for the gem of BoxWorld."""
