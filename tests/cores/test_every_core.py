@@ -187,52 +187,67 @@ def test_runs_under_pmap_with_typed_and_old_keys(build):
     )
 
 
-def unroll_by_hand(core, inputs, state, reset=None, lengths=None):
-  """Runs single steps in Python, one example at a time if they differ."""
+def unroll_by_hand(build, reset=None, lengths=None):
+  """Returns the apply function of an unroll by single steps in Python.
+
+  One example at a time if they differ. Only the step is compiled.
+  """
+  step = jit_without_cache(make(build)[0].apply)
+  start = transform(lambda: build().initial_state(1)).apply
   parts = [(slice(0, B), T)]
   if lengths is not None:
     parts = [(slice(b, b + 1), length) for b, length in enumerate(lengths)]
-  outputs, states = [], []
-  for part, length in parts:
-    now = jax.tree.map(lambda s, part=part: s[part], state)
-    rows = []
-    for t in range(length):
-      if reset is not None and reset[t, part].all():
-        now = core.initial_state(1)
-      row, now = core(inputs[t, part], now)
-      rows.append(row)
-    rows += (T - length) * [jnp.zeros_like(rows[0])]
-    outputs.append(jnp.stack(rows))
-    states.append(now)
-  joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *states)
-  return jnp.concatenate(outputs, axis=1), joined
+
+  def apply(params, inputs, state):
+    outputs, states = [], []
+    for part, length in parts:
+      now = jax.tree.map(lambda s, part=part: s[part], state)
+      rows = []
+      for t in range(length):
+        if reset is not None and reset[t, part].all():
+          now = start(params)
+        row, now = step(params, inputs[t, part], now)
+        rows.append(row)
+      rows += (T - length) * [jnp.zeros_like(rows[0])]
+      outputs.append(jnp.stack(rows))
+      states.append(now)
+    joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *states)
+    return jnp.concatenate(outputs, axis=1), joined
+
+  return apply
 
 
-def unrolled(build, unroll, **kwargs):
-  """Returns gradients, outputs and last state of an unroll function."""
-  _, params, _, state = make(build)
+def unroll_with(build, unroll, **kwargs):
+  """Returns the compiled apply function of an unroll function."""
   net = transform(lambda *args: unroll(build(), *args, **kwargs))
+  return jax.jit(net.apply)
+
+
+def gradients(build, apply):
+  """Returns gradients, outputs and last state of an unroll."""
+  _, params, _, state = make(build)
 
   def loss(*args):
-    results = net.apply(*args)
+    results = apply(*args)
     # Distinct weights.
     weighted = [
       jnp.sum(x * normal(*x.shape, seed=2)) for x in jax.tree.leaves(results)
     ]
     return sum(weighted), results
 
-  gradients = jax.jit(jax.grad(loss, argnums=(0, 1, 2), has_aux=True))
-  return gradients(params, normal(T, B, FEATURES, seed=3), state)
+  differentiate = jax.grad(loss, argnums=(0, 1, 2), has_aux=True)
+  return differentiate(params, normal(T, B, FEATURES, seed=3), state)
 
 
 @every_core
 def test_unroll_equals_dynamic_unroll_and_single_steps(build):
-  expected = unrolled(build, unroll_by_hand)
+  expected = gradients(build, unroll_by_hand(build))
   for path, gradient in jax.tree_util.tree_leaves_with_path(expected[0][0]):
     assert np.abs(gradient).max() > 0, path
   # Values of order 1 over T steps.
-  assert_close(unrolled(build, hk.dynamic_unroll), expected, atol=1e-5)
-  assert_close(unrolled(build, rmc_jax.unroll), expected, atol=1e-5)
+  for unroll in (hk.dynamic_unroll, rmc_jax.unroll):
+    actual = gradients(build, unroll_with(build, unroll))
+    assert_close(actual, expected, atol=1e-5)
 
 
 @every_core
@@ -242,9 +257,10 @@ def test_unroll_with_resets_and_lengths_equals_single_steps(build):
   # from the second step on rounding decides which is written next.
   reset[3, 0] = reset[1, 1] = True
   reset[2, 1] = True  # after the end
+  options = {'reset': reset, 'lengths': lengths}
   assert_close(
-    unrolled(build, rmc_jax.unroll, reset=reset, lengths=lengths),
-    unrolled(build, unroll_by_hand, reset=reset, lengths=lengths),
+    gradients(build, unroll_with(build, rmc_jax.unroll, **options)),
+    gradients(build, unroll_by_hand(build, **options)),
     atol=1e-5,
   )
 
@@ -290,4 +306,4 @@ def test_refuses_options_of_an_attending_core(core, option):
   build = CORES[core]
   message = f'{option}=True needs an AttendingCore.*Got: {build.func.__name__}'
   with pytest.raises(ValueError, match=message):
-    unrolled(build, rmc_jax.unroll, **{option: True})
+    gradients(build, unroll_with(build, rmc_jax.unroll, **{option: True}))
