@@ -6,6 +6,7 @@ JAX reads them once and the programs that tests start must inherit them.
 
 import ctypes
 import gc
+import importlib.metadata
 import os
 import pathlib
 import platform
@@ -13,15 +14,19 @@ import resource
 
 os.environ.update(
   JAX_PLATFORMS='cpu',
-  # Compiling takes longer than running arrays this small. So LLVM optimises
-  # nothing, XLA's older emitters of fusions, which compile three times faster,
-  # replace the newer ones, and one thread compiles a program, as two workers
-  # share the cores. XLA's own passes stay on.
+  # Compiling takes longer than running arrays this small, so LLVM optimises
+  # nothing. XLA's own passes stay on. The older emitters of fusions compile
+  # three times faster; later versions have only the newer ones, and refuse the
+  # flag.
   XLA_FLAGS='--xla_force_host_platform_device_count=4'
   ' --xla_backend_optimization_level=0'
   ' --xla_llvm_disable_expensive_passes=true'
-  ' --xla_cpu_use_fusion_emitters=false'
-  ' --xla_cpu_parallel_codegen_split_count=1',
+  + (
+    ' --xla_cpu_use_fusion_emitters=false'
+    ' --xla_cpu_parallel_codegen_split_count=1'
+    if importlib.metadata.version('jaxlib').startswith('0.10.')
+    else ''
+  ),
   # Broadcasting a bias over a batch must be explicit.
   JAX_NUMPY_RANK_PROMOTION='raise',
 )

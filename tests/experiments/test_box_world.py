@@ -69,7 +69,9 @@ def test_agents_of_the_paper_have_their_number_of_parameters(preset, size):
 
 
 def test_trains_reports_and_shows_the_agent(tmp_path, capsys):
-  config = short(max_distractors=2, max_solution=(3,))
+  core = config_of('paper').core
+  core.head_size, core.mem_slots, core.num_heads = 3, 3, 2
+  config = short(core=core, max_distractors=2, max_solution=(3,))
   run_here(config, tmp_path)
   out = capsys.readouterr().out
   (line,) = [
@@ -82,29 +84,18 @@ def test_trains_reports_and_shows_the_agent(tmp_path, capsys):
     assert f'solved_{name.replace(" ", "_")}' in line
   assert 'at most 3 boxes: 90% solved not yet' in out
   with Image.open(tmp_path / analysis.EPISODE) as episode:
-    assert episode.size == (14 * 16, 14 * 16)
+    # To the right the attention of 3 slots: columns of 3 slots and the input,
+    # and two gaps.
+    cell = 14 * 16 // 3
+    assert episode.size == (14 * 16 + 16 + 4 * cell + cell // 4, 14 * 16)
   with Image.open(tmp_path / analysis.CURVE) as curve:
     assert curve.size > (400, 200)
 
 
-def test_episode_of_a_relational_memory_has_its_attention(tmp_path):
-  core = config_of('paper').core
-  core.head_size, core.mem_slots, core.num_heads = 3, 3, 2
-  config = short(core=core)
-  config.run.num_steps = 2
-  run_here(config, tmp_path)
-  with Image.open(tmp_path / analysis.EPISODE) as episode:
-    # 3 slots; columns of 3 slots and the input, and two gaps.
-    cell = 14 * 16 // 3
-    assert episode.size == (14 * 16 + 16 + 4 * cell + cell // 4, 14 * 16)
-
-
-def test_curriculum_advances_and_resumes(tmp_path):
+def test_curriculum_advances_with_the_evaluations(tmp_path):
   config = short(max_solution=(1, 2, 4), stage_threshold=0.0)
-  config.run.eval_every = config.run.checkpoint_every = 2
-  for num_steps in (2, 6):
-    config.run.num_steps = num_steps
-    run_here(config, tmp_path)
+  config.run.eval_every, config.run.num_steps = 2, 6
+  run_here(config, tmp_path)
   stages = [
     line['eval']['stage']
     for line in read_run(tmp_path, 'box_world').records
