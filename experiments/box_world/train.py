@@ -10,8 +10,9 @@ ConvLSTM, after 10^9 steps with 1 to 5 boxes and 0 to 5 distractors.
 Departures at --preset=paper: rollouts are on the device with the current
 parameters, those of the paper's 100 actors lag behind
 (--config.agent.policy_lag). The "absolute spatial position" of a cell is read
-as its position in the viewport. The value at the limit of steps is
-bootstrapped. * marks what the paper leaves open, also in `rl.AgentConfig`.
+as its position in the viewport (--config.coordinates=room). The value at the
+limit of steps is bootstrapped. * marks what the paper leaves open, also in
+`rl.AgentConfig`.
 """
 
 import dataclasses
@@ -25,6 +26,7 @@ from experiments.box_world import sweep
 from rmc_jax import envs
 from rmc_jax import rl
 from rmc_jax import training
+from rmc_jax.checks import one_of
 from rmc_jax.checks import positive_int
 from rmc_jax.cores.build import ATTENDING
 from rmc_jax.cores.build import build_core
@@ -51,6 +53,7 @@ class Config:
   max_distractors: int = 5
   channels: tuple[int, ...] = (12, 24)  # of the convolutions
   kernel_size: int = 2
+  coordinates: str = 'view'  # * of a cell, in the 'view' or in the 'room'
   cells_as_rows: bool = False  # * Each cell is an input row of the memory.
   last_action_and_reward: bool = False  # * as further inputs
   core: CoreConfig = dataclasses.field(default_factory=RelationalMemoryConfig)
@@ -69,6 +72,7 @@ class Config:
   def validate(self) -> None:
     for name in ('eval_episodes', 'eval_batch_size'):
       positive_int(name, getattr(self, name))
+    one_of('coordinates', self.coordinates, ('view', 'room'))
     if not self.max_solution:
       raise ValueError('max_solution must have one number per stage. Got: ().')
     if not 0 < self.stage_threshold <= 1:
@@ -85,6 +89,7 @@ def make_stages(config: Config) -> list[tuple[envs.Environment, Any]]:
       'box_world',
       config.rules,
       view=config.view,
+      coordinates=config.coordinates == 'room',
       min_solution=config.min_solution,
       max_solution=max_solution,
       min_distractors=config.min_distractors,
@@ -103,6 +108,7 @@ def make_network(config: Config) -> rl.Network:
       env.num_actions,
       channels=config.channels,
       kernel_size=config.kernel_size,
+      coordinates='observation' if config.coordinates == 'room' else 'view',
       cells_as_rows=config.cells_as_rows,
       last_action_and_reward=config.last_action_and_reward,
       hidden_sizes=config.hidden_sizes,

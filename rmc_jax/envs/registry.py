@@ -28,7 +28,8 @@ def make(
     preset: of the rules, see `make_params` of the game.
     view: 'viewport', the 5 x 5 cells around the player, or 'full'.
     pixels: 'rgb' or 'symbolic'.
-    **changes: further arguments of `make_params`.
+    **changes: further arguments of `make_params`, and `coordinates` of
+      `BoxWorld`.
 
   Raises:
     ValueError: an unknown name, or what `make_params` refuses.
@@ -38,6 +39,7 @@ def make(
   if name == 'mini_pacman':
     params = mini_pacman.make_params(preset, **changes)
     return mini_pacman.MiniPacman(view, pixels), params
+  coordinates = changes.pop('coordinates', False)
   params = box_world.make_params(preset, **changes)
   stay = params.variant == 'far2025'
-  return box_world.BoxWorld(view, pixels, stay), params
+  return box_world.BoxWorld(view, pixels, stay, coordinates), params

@@ -30,7 +30,7 @@ def image(env: Game, state: Any, params: Any, scale: int = 16) -> np.ndarray:
   """
   positive_int('scale', scale)
   whole = dataclasses.replace(env, view='full', pixels='rgb')
-  pixels = np.asarray(observe(whole, state, params))
+  pixels = np.asarray(observe(whole, state, params))[..., :3]
   pixels = np.round(255 * pixels).astype(np.uint8)
   return pixels.repeat(scale, 0).repeat(scale, 1)
 

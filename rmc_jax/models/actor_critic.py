@@ -7,6 +7,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
+from rmc_jax.checks import one_of
 from rmc_jax.cores import AttendingCore
 from rmc_jax.cores import SpatialCore
 from rmc_jax.cores import StepTrace
@@ -14,6 +15,8 @@ from rmc_jax.types import AnyArray
 from rmc_jax.types import Array
 from rmc_jax.types import ArrayTree
 from rmc_jax.unroll import unroll
+
+COORDINATES = ('view', 'observation', 'none')
 
 
 class AgentInputs(NamedTuple):
@@ -55,7 +58,8 @@ class ActorCritic(hk.Module):
 
   Departures and readings: the paper tags cells with their "absolute spatial
   position"; here that is the position in the observation, so in a viewport it
-  is relative to the player. The paper gives no padding; it is SAME here, so
+  is relative to the player, unless `coordinates` is 'observation'. The paper
+  gives no padding; it is SAME here, so
   that a ConvLSTM sees 5 x 5 cells. The paper gives no heads; they are linear,
   as in scalable_agent, unless `hidden_sizes` adds layers.
   """
@@ -69,7 +73,7 @@ class ActorCritic(hk.Module):
     channels: Sequence[int] = (12, 24),
     kernel_size: int = 2,
     strides: Sequence[int] | None = None,
-    coordinates: bool = True,
+    coordinates: str = 'view',
     cells_as_rows: bool = False,
     last_action_and_reward: bool = False,
     hidden_sizes: Sequence[int] = (),
@@ -84,7 +88,9 @@ class ActorCritic(hk.Module):
         rows and columns.
       kernel_size: of the convolutions.
       strides: of each convolution; None for 1.
-      coordinates: whether to append the row and the column of each cell.
+      coordinates: of each cell. 'view': its row and column in the observation.
+        'observation': the last two channels of the observation, which skip the
+        convolutions. 'none'.
       cells_as_rows: whether the core attends to each cell as an input row of
         its own; only for an `AttendingCore`. Otherwise all are one input.
       last_action_and_reward: whether to append the last action, one-hot, and
@@ -93,15 +99,22 @@ class ActorCritic(hk.Module):
       name: name of the module.
 
     Raises:
-      ValueError: `strides` and `channels` differ in length, or the core has no
-        place for `cells_as_rows` or `last_action_and_reward`.
+      ValueError: `strides` and `channels` differ in length, `strides` do not
+        fit `coordinates`, or the core has no place for `cells_as_rows` or
+        `last_action_and_reward`.
     """
     super().__init__(name=name)
+    one_of('coordinates', coordinates, COORDINATES)
     strides = [1] * len(channels) if strides is None else strides
     if len(strides) != len(channels):
       raise ValueError(
         'strides must have one number per convolution, of which there are '
         f'{len(channels)}. Got: {tuple(strides)}.'
+      )
+    if coordinates == 'observation' and any(stride != 1 for stride in strides):
+      raise ValueError(
+        "strides must be 1 with coordinates='observation', one for each cell. "
+        f'Got: {tuple(strides)}.'
       )
     if cells_as_rows and not isinstance(core, AttendingCore):
       raise ValueError(
@@ -167,17 +180,14 @@ class ActorCritic(hk.Module):
     x = jnp.asarray(inputs.observation)
     scale = 1 / 255 if x.dtype == jnp.uint8 else 1.0
     x = scale * x.astype(jnp.float32)
-    if (self._convolutions or self._coordinates) and x.ndim != 5:
-      raise ValueError(
-        'observation must be [T, B, rows, columns, channels], unless channels '
-        f'is () and coordinates False. Got shape: {x.shape}.'
-      )
-    if self._convolutions or self._coordinates:
+    if self._convolutions or self._coordinates != 'none':
+      if x.ndim != 5:
+        raise ValueError(
+          'observation must be [T, B, rows, columns, channels], unless '
+          f"channels is () and coordinates 'none'. Got shape: {x.shape}."
+        )
       x = x.reshape(-1, *x.shape[2:])  # [T * B, rows, columns, channels]
-      for convolution in self._convolutions:
-        x = jax.nn.relu(convolution(x))
-      if self._coordinates:
-        x = append_coordinates(x)
+      x = self._cells(x)
       x = x.reshape(*leading, *x.shape[1:])
     if self._keep_image:
       return x
@@ -189,6 +199,18 @@ class ActorCritic(hk.Module):
     reward = jnp.clip(inputs.last_reward, -1, 1)[..., None]
     action = jax.nn.one_hot(inputs.last_action, self._num_actions)
     return jnp.concatenate([x, action, reward], -1)
+
+  @hk.transparent
+  def _cells(self, x: Array) -> Array:
+    """Applies the convolutions and appends the coordinates."""
+    given = None
+    if self._coordinates == 'observation':
+      x, given = x[..., :-2], x[..., -2:]
+    for convolution in self._convolutions:
+      x = jax.nn.relu(convolution(x))
+    if given is not None:
+      return jnp.concatenate([x, given], -1)
+    return append_coordinates(x) if self._coordinates == 'view' else x
 
   @hk.transparent
   def _heads(self, outputs: Array) -> AgentOutput:

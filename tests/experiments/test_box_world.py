@@ -68,6 +68,17 @@ def test_agents_of_the_paper_have_their_number_of_parameters(preset, size):
   assert training.count_parameters(params) == size
 
 
+def test_coordinates_may_be_those_of_the_room():
+  config = short(coordinates='room')
+  configuration.validate(config)
+  params = jax.eval_shape(train.make_network(config).init, jax.random.key(0))
+  # Not the two coordinates, in place of those of the viewport.
+  assert params['actor_critic/conv_0']['w'].shape == (2, 2, 6, 16)
+  assert params['lstm/input_0']['w'].shape == (5 * 5 * (16 + 2), 4 * 7)
+  with pytest.raises(ConfigurationError, match='coordinates must be one of'):
+    configuration.validate(short(coordinates='absolute'))
+
+
 def test_trains_reports_and_shows_the_agent(tmp_path, capsys):
   core = config_of('paper').core
   core.head_size, core.mem_slots, core.num_heads = 3, 3, 2

@@ -151,7 +151,7 @@ def test_flat_observations_need_no_convolutions():
     )
   )
   inputs = inputs._replace(observation=flat)
-  net.init(jax.random.key(0), inputs, channels=(), coordinates=False)
+  net.init(jax.random.key(0), inputs, channels=(), coordinates='none')
   with pytest.raises(ValueError, match='observation must be .* Got shape'):
     net.init(jax.random.key(0), inputs)
 
@@ -165,6 +165,27 @@ def test_coordinates_are_evenly_spaced():
     )
     np.testing.assert_allclose(tagged[b, 2, :, 3], [-1, 0, 1], atol=1e-6)
     np.testing.assert_array_equal(tagged[b, ..., :2], 0)
+
+
+def test_coordinates_of_the_observation_skip_the_convolutions():
+  params, apply = make(coordinates='observation', channels=(6,))
+  # One of the 3 channels goes to the convolution.
+  assert params['actor_critic/conv_0']['w'].shape == (2, 2, 1, 6)
+  cells = np.zeros((ROWS, COLUMNS, 6 + 2, 44))
+  cells[..., -2:, :] = 0.01
+  w = cells.reshape(-1, 44)  # Of all cells only the coordinates count.
+  params['lstm/input_0']['w'] = jnp.asarray(w, jnp.float32)
+  inputs = make_inputs()
+  plain, _ = apply(inputs)
+  pixels = inputs.observation
+  moved, _ = apply(inputs._replace(observation=pixels.at[..., 1:].add(0.5)))
+  other, _ = apply(inputs._replace(observation=pixels.at[..., 0].add(0.5)))
+  np.testing.assert_array_equal(other.value, plain.value)
+  assert (np.abs(moved.value - plain.value) > 1e-4).all()
+  with pytest.raises(ValueError, match='coordinates must be one of'):
+    make(coordinates='room')
+  with pytest.raises(ValueError, match=r'strides must be 1 .*Got: \(1, 2\)'):
+    make(coordinates='observation', strides=(1, 2))
 
 
 def test_bytes_are_scaled_to_one():

@@ -15,7 +15,7 @@ CORES = {
 
 
 def make_network(env, core='lstm', **options):
-  options = {'channels': (), 'coordinates': False} | options
+  options = {'channels': (), 'coordinates': 'none'} | options
   return rl.make_network(
     lambda: ActorCritic(CORES[core](), env.num_actions, **options),
     env.observation_spec,

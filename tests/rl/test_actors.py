@@ -27,7 +27,7 @@ T, SIZE, ACTORS = 9, 4, 3
 @pytest.fixture
 def network():
   return rl.make_network(
-    lambda: ActorCritic(LSTM(13), CUES, channels=(), coordinates=False),
+    lambda: ActorCritic(LSTM(13), CUES, channels=(), coordinates='none'),
     jax.ShapeDtypeStruct((2 * CUES,), np.float32),
   )
 

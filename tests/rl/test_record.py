@@ -13,7 +13,7 @@ from rmc_jax.rl.record import save_episode
 from tests.rl.agents import make_network
 from tests.rl.agents import random_params
 
-OPTIONS = {'channels': (3,), 'coordinates': True}
+OPTIONS = {'channels': (3,), 'coordinates': 'view'}
 
 
 def record(core='relational_memory', max_steps=6, **options):

@@ -145,7 +145,7 @@ def test_examples_are_independent_of_sharding():
 def test_games_start_new_levels(game):
   env, params = envs.make(game, max_steps=5)
   _, _, trajectory, *_ = play(
-    env=env, params=params, channels=(3,), coordinates=True
+    env=env, params=params, channels=(3,), coordinates='view'
   )
   assert trajectory.inputs.observation.shape[:3] == (B, T + 1, 5)
   starts = trajectory.inputs.observation[trajectory.inputs.first]

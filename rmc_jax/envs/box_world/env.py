@@ -38,9 +38,20 @@ class BoxWorld(Game):
       14 x 14 of the room.
     pixels: 'rgb' or 'symbolic', see `observation`.
     stay: whether there is a fifth action that does nothing.
+    coordinates: whether the cells of 'rgb' have their place in the room, see
+      `observation`.
   """
 
   stay: bool = False
+  coordinates: bool = False
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.coordinates and self.pixels != 'rgb':
+      raise ValueError(
+        f"coordinates must be False unless pixels is 'rgb'. Got: True, and "
+        f'pixels {self.pixels!r}.'
+      )
 
   @property
   def actions(self) -> tuple[str, ...]:
@@ -50,7 +61,7 @@ class BoxWorld(Game):
   @property
   def observation_spec(self) -> jax.ShapeDtypeStruct:
     """(rows, columns, channels); float32 'rgb', int32 'symbolic'."""
-    return observation.spec(self.view, self.pixels)
+    return observation.spec(self.view, self.pixels, self.coordinates)
 
   @property
   def observation_limit(self) -> int:
@@ -71,7 +82,9 @@ class BoxWorld(Game):
 
   def observe(self, state: State, params: Params) -> Array:
     """Returns what the agent sees, see `observation.observe`."""
-    return observation.observe(state, params, self.view, self.pixels)
+    return observation.observe(
+      state, params, self.view, self.pixels, self.coordinates
+    )
 
   def text(self, state: State) -> str:
     """Returns the room as text, see `render.text`."""

@@ -21,17 +21,22 @@ _ROOM = np.full((SIZE, SIZE), _BORDER, np.int32)
 _ROOM[1:-1, 1:-1] = _BACKGROUND
 
 
-def spec(view: str, pixels: str) -> jax.ShapeDtypeStruct:
+def spec(view: str, pixels: str, coordinates: bool) -> jax.ShapeDtypeStruct:
   """Returns (rows, columns, channels) of the observation, and its type."""
   channels, dtype = (3, jnp.float32) if pixels == 'rgb' else (1, jnp.int32)
-  if view == 'full':
-    return jax.ShapeDtypeStruct((SIZE, SIZE, channels), dtype)
-  size = 2 * VIEW_RADIUS + 1
-  # The second half is the key.
-  return jax.ShapeDtypeStruct((size, size, 2 * channels), dtype)
+  size = SIZE if view == 'full' else 2 * VIEW_RADIUS + 1
+  if view == 'viewport':
+    channels *= 2  # The second half is the key.
+  return jax.ShapeDtypeStruct((size, size, channels + 2 * coordinates), dtype)
 
 
-def observe(state: State, params: Params, view: str, pixels: str) -> Array:
+def observe(
+  state: State,
+  params: Params,
+  view: str,
+  pixels: str,
+  coordinates: bool = False,
+) -> Array:
   """Returns an image of the room, [rows, columns, channels].
 
   Args:
@@ -43,6 +48,8 @@ def observe(state: State, params: Params, view: str, pixels: str) -> Array:
     pixels: 'rgb', float32 in [0, 1]. Or 'symbolic', int32 codes below
       NUM_CODES: the colour of a key or lock, then gem, player, background, and
       border, which also stands for no key.
+    coordinates: whether two more channels have the row and the column of each
+      cell in the room, from 0 to 1 over all that a viewport can show.
   """
   held = jnp.where(state.held < 0, _BORDER, state.held)
   size = SIZE if view == 'full' else 2 * VIEW_RADIUS + 1
@@ -52,11 +59,12 @@ def observe(state: State, params: Params, view: str, pixels: str) -> Array:
   codes = _codes(state, corner, size)
   if view == 'full':
     codes = codes.at[0, 0].set(held)
-  image = _image(codes, params, pixels)
-  if view == 'full':
-    return image
-  key = _image(jnp.broadcast_to(held, codes.shape), params, pixels)
-  return jnp.concatenate([image, key], axis=-1)
+  parts = [_image(codes, params, pixels)]
+  if view == 'viewport':
+    parts.append(_image(jnp.broadcast_to(held, codes.shape), params, pixels))
+  if coordinates:
+    parts.append(_coordinates(corner, size))
+  return jnp.concatenate(parts, axis=-1)
 
 
 def _codes(state: State, corner: Array, size: int) -> Array:
@@ -80,6 +88,14 @@ def _codes(state: State, corner: Array, size: int) -> Array:
   codes = jnp.where(items > _NOTHING, items, codes)
   player = state.player @ jnp.array([SIZE, 1])
   return jnp.where(cells == player, _PLAYER, codes)
+
+
+def _coordinates(corner: Array, size: int) -> Array:
+  """Returns [size, size, 2], 0 and 1 as far as a viewport reaches."""
+  positions = corner[:, None] + jnp.arange(size)[None]  # rows, columns
+  first, last = 1 - VIEW_RADIUS, SIZE - 2 + VIEW_RADIUS
+  grid = jnp.meshgrid(*(positions - first) / (last - first), indexing='ij')
+  return jnp.stack(grid, -1)
 
 
 def _image(codes: Array, params: Params, pixels: str) -> Array:

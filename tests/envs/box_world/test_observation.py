@@ -109,8 +109,34 @@ def test_hues_are_the_published_ones():
   np.testing.assert_allclose([hue(i) for i in range(3)], published, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+  'view, size, channels', [('viewport', 5, 6), ('full', 14, 3)]
+)
+def test_coordinates_are_those_of_the_room(view, size, channels):
+  params = make_params(max_solution=1)
+  env = BoxWorld(view, coordinates=True)
+  state = env.reset(jax.random.key(2), params)
+  image = env.observe(state, params)
+  assert image.shape == env.observation_spec.shape == (size, size, channels + 2)
+  np.testing.assert_array_equal(
+    image[..., :channels], BoxWorld(view).observe(state, params)
+  )
+  row, column = state.player.tolist()
+  assert row != column
+  top, left = (row - 2, column - 2) if view == 'viewport' else (0, 0)
+  for i in range(size):
+    for j in range(size):
+      # The 12 x 12 cells of the room are 1 to 12; a viewport shows -1 to 14.
+      expected = (top + i + 1) / 15, (left + j + 1) / 15
+      np.testing.assert_allclose(image[i, j, channels:], expected, atol=1e-6)
+
+
 def test_bad_views_are_refused():
   with pytest.raises(ValueError, match='view must be one of viewport, full'):
     BoxWorld(view='window')
   with pytest.raises(ValueError, match='pixels must be one of rgb, symbolic'):
     BoxWorld(pixels='ascii')
+  with pytest.raises(
+    ValueError, match="coordinates must be False .*'symbolic'"
+  ):
+    BoxWorld(pixels='symbolic', coordinates=True)
