@@ -4,9 +4,9 @@
 #   launch/test.sh                    all checks; an hour on two cores
 #   launch/test.sh PYTEST_ARG...      only pytest, such as: tests/cores -k gate
 #
-# The checks are format, lint, types, the quick tests, the slow tests of the games
-# and the other slow tests, then the quick tests under a second Python, if one is
-# found: 3.11, which gets JAX 0.10, or 3.12 and later, which get the newest JAX.
+# The checks are format, lint, types, the quick tests, the slow tests, those with
+# several processes, then the quick tests under a second Python, if one is found:
+# 3.11, which gets JAX 0.10, or 3.12 and later, which get the newest JAX.
 # SECOND_PYTHON=PATH selects it and SECOND_PYTHON=none skips it. launch/parity.sh
 # runs the comparison with the authors' module.
 #
@@ -30,11 +30,11 @@ main() {
   section lint .venv/bin/python -m ruff check
   section types .venv/bin/python -m pyright --pythonpath .venv/bin/python
   section tests .venv/bin/python -m pytest -q -n 2 -m "not ($slow)"
-  # Games in plain Python, which need one core each.
-  section games .venv/bin/python -m pytest -q -n 2 \
-    -m "($slow) and not live" tests/envs
-  section 'slow tests' .venv/bin/python -m pytest -q \
-    -m "($slow) and not live" --ignore=tests/envs
+  section 'slow tests' .venv/bin/python -m pytest -q -n 2 \
+    -m 'slow and not (multiprocess or live)'
+  # One at a time, as a test has several processes.
+  section 'multiprocess tests' .venv/bin/python -m pytest -q \
+    -m 'multiprocess and not live'
   second_python
 
   echo

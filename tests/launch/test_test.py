@@ -40,7 +40,7 @@ def test_summary_has_every_section(checkout):
   [
     ('ruff', ['format', 'lint']),
     ('pyright', ['types']),
-    ('-q', ['tests', 'games', 'slow']),
+    ('-q', ['tests', 'slow', 'multiprocess']),
   ],
 )
 def test_other_sections_run_after_a_failed_one(checkout, fails, failed):
