@@ -93,6 +93,8 @@ class Session(contextlib.ExitStack):
       return
     _log(f'{name}: building')
     base = environment(self.options.device, self.folder)
+    if worker.startswith('sonnet'):
+      base.pop('XLA_FLAGS', None)  # TensorFlow refuses those of a newer XLA.
     running = self._workers[name] = Worker(
       command(worker), [{**base, **more} for more in variables]
     )

@@ -95,8 +95,10 @@ class Reference:
       (folder / 'request.json').write_text(json.dumps(request))
       np.savez(folder / 'request.npz', **given)
       # -I isolates the runner from our packages and the user's settings.
+      # TensorFlow refuses the flags of a newer XLA.
       done = subprocess.run(
         [self.python, '-I', RUNNER, folder],
+        env={k: v for k, v in os.environ.items() if k != 'XLA_FLAGS'},
         capture_output=True,
         text=True,
         check=False,

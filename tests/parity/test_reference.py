@@ -11,6 +11,7 @@ import pytest
 from rmc_jax.parity import reference
 from rmc_jax.parity.reference import Computation
 from rmc_jax.parity.reference import Reference
+from tests.launch.programs import write_program
 
 
 def test_not_installed(monkeypatch, tmp_path):
@@ -37,6 +38,14 @@ def test_a_failure_has_the_error_output_of_the_original():
   )
   with pytest.raises(RuntimeError, match="No module named 'tensorflow'"):
     Reference(pathlib.Path(sys.executable)).run([computation])
+
+
+def test_tensorflow_does_not_get_the_flags_of_our_xla(monkeypatch, tmp_path):
+  python = tmp_path / 'python'
+  write_program(python, 'echo "flags: $XLA_FLAGS." >&2', 'exit 1')
+  monkeypatch.setenv('XLA_FLAGS', '--xla_of_a_newer_version=true')
+  with pytest.raises(RuntimeError, match=r'flags: \.'):
+    Reference(python).run([Computation('a', 'linear', {}, {})])
 
 
 def test_duplicate_names_are_refused():
