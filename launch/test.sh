@@ -5,8 +5,8 @@
 #   launch/test.sh PYTEST_ARG...      only pytest, such as: tests/cores -k gate
 #
 # The checks are format, lint, types, the quick tests, the slow tests, those with
-# several processes, then the quick tests under a second Python, if one is found:
-# 3.11, which gets JAX 0.10, or 3.12 and later, which get the newest JAX.
+# several processes, then the quick tests of the package under a second Python, if
+# one is found: 3.11, which gets JAX 0.10, or 3.12 and later, which get the newest.
 # SECOND_PYTHON=PATH selects it and SECOND_PYTHON=none skips it. launch/parity.sh
 # runs the comparison with the authors' module.
 #
@@ -75,7 +75,8 @@ second_python() {
   venv=.venv-$version
   PYTHON=$python launch/setup.sh "$root/$venv"
   section "tests, Python $version" \
-    "$venv/bin/python" -m pytest -q -n 2 -m "not ($slow)"
+    "$venv/bin/python" -m pytest -q -n 2 -m "not ($slow)" \
+    --ignore=tests/experiments --ignore=tests/launch
 }
 
 main "$@"
