@@ -65,6 +65,44 @@ def test_results_equal_those_of_the_original(
   np.testing.assert_allclose(found.advantages, advantages, atol=2e-6)
 
 
+@pytest.mark.parametrize('trace_decay', [1.0, 0.8])
+def test_results_equal_those_of_rlax(trace_decay):
+  rlax = pytest.importorskip(
+    'rlax',
+    reason='needs rlax, whose TensorFlow Probability has no release yet'
+    ' for this JAX: pip install rlax tfp-nightly',
+  )
+  arguments = random_sequences(17, 5)
+  # rlax has terminations only.
+  arguments['discounts'] = np.where(arguments['ended'], 0, 0.9).astype('f')
+  found = vtrace(
+    **jax.tree.map(jnp.asarray, arguments),
+    clip_rho=0.9,
+    clip_advantage=1.5,
+    trace_decay=trace_decay,
+  )
+  for game in range(5):
+    one = {name: row[:, game] for name, row in arguments.items()}
+    expected = rlax.vtrace_td_error_and_advantage(
+      one['values'],
+      one['next_values'],
+      one['rewards'],
+      one['discounts'],
+      np.exp(one['log_ratios']),
+      trace_decay,
+      clip_rho_threshold=0.9,
+      clip_pg_rho_threshold=1.5,
+    )
+    # Sums over 17 steps of float32 in the same order.
+    close = {'atol': 1e-5}
+    errors = found.targets[:, game] - one['values']
+    np.testing.assert_allclose(errors, expected.errors, **close)
+    if trace_decay == 1:  # Otherwise rlax mixes values into the advantages.
+      np.testing.assert_allclose(
+        found.advantages[:, game], expected.pg_advantage, **close
+      )
+
+
 @pytest.mark.parametrize('clip_rho, clip_c', [(1.0, 1.0), (2.0, 0.7)])
 def test_targets_equal_their_definition(clip_rho, clip_c):
   arguments = random_sequences(17, 5)
