@@ -59,9 +59,9 @@ class ActorCritic(hk.Module):
   Departures and readings: the paper tags cells with their "absolute spatial
   position"; here that is the position in the observation, so in a viewport it
   is relative to the player, unless `coordinates` is 'observation'. The paper
-  gives no padding; it is SAME here, so
-  that a ConvLSTM sees 5 x 5 cells. The paper gives no heads; they are linear,
-  as in scalable_agent, unless `hidden_sizes` adds layers.
+  gives no padding; it is SAME here, so that a ConvLSTM sees 5 x 5 cells. The
+  paper gives no heads; they are linear, as in scalable_agent, unless
+  `hidden_sizes` adds layers.
   """
 
   @hk.name_like('__call__')
@@ -203,14 +203,14 @@ class ActorCritic(hk.Module):
   @hk.transparent
   def _cells(self, x: Array) -> Array:
     """Applies the convolutions and appends the coordinates."""
-    given = None
+    observed = []
     if self._coordinates == 'observation':
-      x, given = x[..., :-2], x[..., -2:]
+      x, observed = x[..., :-2], [x[..., -2:]]
     for convolution in self._convolutions:
       x = jax.nn.relu(convolution(x))
-    if given is not None:
-      return jnp.concatenate([x, given], -1)
-    return append_coordinates(x) if self._coordinates == 'view' else x
+    if self._coordinates == 'view':
+      return append_coordinates(x)
+    return jnp.concatenate([x, *observed], -1)
 
   @hk.transparent
   def _heads(self, outputs: Array) -> AgentOutput:
