@@ -130,6 +130,12 @@ def _define_flags(
   flags.DEFINE_integer(
     'process_id', None, 'Index of this process, from 0.', lower_bound=0
   )
+  flags.DEFINE_integer(
+    'initialization_timeout',
+    300,
+    'Seconds that the processes of a job wait for each other at the start.',
+    lower_bound=1,
+  )
   flags.DEFINE_enum(
     'cluster',
     'auto',
@@ -202,8 +208,10 @@ def _run(
       watchdog_seconds=FLAGS.watchdog_seconds,
       started=goodput.process_start_time(),
     ) as runner:
-      configuration.check_workdir(runner.workdir, text, config)
       distributed.check_same('configuration', text)
+      distributed.from_primary(
+        lambda: configuration.check_workdir(runner.workdir, text, config)
+      )
       if runner.is_primary:
         configuration.save(runner.workdir, text)
       train(config, runner)
@@ -249,7 +257,11 @@ def _set_up_devices() -> None:
   ):
     devices = 1 if in_job else default_cpu_devices()
     jax.config.update('jax_num_cpu_devices', devices)
-  distributed.initialize(*job, detect=detect)
+  distributed.initialize(
+    *job,
+    detect=detect,
+    initialization_timeout=FLAGS.initialization_timeout,
+  )
 
 
 def default_cpu_devices() -> int:

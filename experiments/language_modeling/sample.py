@@ -163,7 +163,7 @@ def read_params(
     raise ConfigurationError(
       f'{workdir} has no checkpoint yet; train it further.'
     )
-  return jax.device_put(restored[1].params)
+  return jax.device_put(restored.state.params)
 
 
 def _check(options: argparse.Namespace) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 from rmc_jax.errors import CONFIGURATION_ERROR
 from rmc_jax.errors import ConfigurationError
+from rmc_jax.training import bucket
 from rmc_jax.training.log import read_metrics
 
 CONFIG = 'config.json'
@@ -117,12 +119,22 @@ def common_folder(runs: Sequence[Run]) -> pathlib.Path:
 def main(
   report: Callable[..., str], usage: str | None, arguments: Sequence[str]
 ) -> int:
-  """Prints the report of the folders in `arguments`; returns the exit code."""
+  """Prints the report of the folders in `arguments`; returns the exit code.
+
+  Those in a bucket are copied, and files that change are copied back.
+  """
   if not arguments or '--help' in arguments:
     (sys.stdout if arguments else sys.stderr).write(f'{usage}\n')
     return 0 if arguments else CONFIGURATION_ERROR
   try:
-    sys.stdout.write(report(*map(pathlib.Path, arguments)) + '\n')
+    with contextlib.ExitStack() as copies:
+      folders = [
+        copies.enter_context(bucket.copied(each))
+        if bucket.is_bucket(each)
+        else pathlib.Path(each)
+        for each in arguments
+      ]
+      sys.stdout.write(report(*folders) + '\n')
   except (OSError, ValueError) as error:
     sys.stderr.write(f'analysis: {error}\n')
     return CONFIGURATION_ERROR

@@ -5,23 +5,27 @@ if every file and array matches its manifest. Otherwise it is moved to
 `quarantined/`, next to a file with the reason, and the next older one is used.
 
 Checkpoints hold host arrays under readable paths such as
-`params/relational_memory/input/w`, so they fit any number of devices. Saving
-and restoring are collectives of all processes, which share the folder; process
-0 writes.
+`params/relational_memory/input/w`, so they fit any number of devices. In a job
+of several processes only the primary one reads, writes and computes digests;
+the others receive the restored state from it.
 """
 
 from collections.abc import Callable
+import os
 import pathlib
+import re
+import shutil
 from typing import Any
+from typing import NamedTuple
 
 from absl import logging
 import jax
-from jax.experimental import multihost_utils
 import numpy as np
 import orbax.checkpoint as ocp
 
 from rmc_jax.checks import positive_int
 from rmc_jax.errors import ConfigurationError
+from rmc_jax.training import distributed
 from rmc_jax.training import manifest
 from rmc_jax.types import ArrayTree
 
@@ -41,15 +45,40 @@ class StructureMismatch(ConfigurationError):
   """The newest good checkpoint is of another model or optimiser."""
 
 
+class Restored(NamedTuple):
+  """A checkpoint: its step, the state and what `save` got as `extra`."""
+
+  step: int
+  state: Any
+  extra: Any
+
+
+def check_directory(directory: str | os.PathLike) -> None:
+  """Raises ConfigurationError for a path with one of the characters *?[ in it.
+
+  Orbax takes them for a pattern, and then saves checkpoints without arrays.
+  """
+  if found := re.search(r'[*?[]', str(directory)):
+    raise ConfigurationError(
+      f'The path of a workdir must not contain {found[0]!r}, with which '
+      f'checkpoints cannot be saved. Got: {str(directory)!r}.'
+    )
+
+
 class Checkpointer:
   """Saves states and restores the newest good one.
 
   Args:
     directory: created if missing, unless `read_only`. Incomplete saves in it
       are removed before the next save.
-    keep: number of steps. An old one is removed only after a newer one is
-      complete.
+    keep: number of steps, and of quarantined ones. An old one is removed only
+      after a newer one is complete.
     read_only: change nothing, to read the checkpoints of a run in progress.
+    on_complete: called after each save that is complete, in the primary
+      process. Its errors count as those of the save.
+
+  Raises:
+    ConfigurationError: see `check_directory`.
   """
 
   def __init__(
@@ -58,17 +87,15 @@ class Checkpointer:
     *,
     keep: int = 3,
     read_only: bool = False,
+    on_complete: Callable[[], None] = lambda: None,
   ):
     self._directory = pathlib.Path(directory).absolute()
+    check_directory(self._directory)
     self._keep = positive_int('keep', keep)
     self._read_only = read_only
-    self._manager = _Manager(
-      self._directory,
-      options=ocp.CheckpointManagerOptions(
-        cleanup_tmp_directories=not read_only, read_only=read_only
-      ),
-    )
-    self._steps = sorted(self._manager.all_steps())
+    self._on_complete = on_complete
+    self._manager = _manager(self._directory, read_only)
+    self._steps = sorted(self._manager.all_steps()) if self._manager else []
     # The step being saved, and what its manifest will hold.
     self._pending: tuple[int, dict[str, dict[str, str]], Any] | None = None
 
@@ -76,14 +103,14 @@ class Checkpointer:
     """Copies `state` to the host and starts to write it in the background.
 
     Waits for the previous save first. The buffers of `state` may be donated as
-    soon as this returns. A step that exists is not saved again. `extra`,
-    anything JSON can hold, is for `read_extra`.
+    soon as this returns. A step that exists is not saved again. `extra` is
+    anything JSON can hold.
 
     Raises:
       SaveFailed: the save before this one failed.
     """
     self.wait()
-    if step in self._steps:
+    if self._manager is None or step in self._steps:
       return
     leaves = _to_host(state)
     started = self._manager.save(
@@ -104,53 +131,33 @@ class Checkpointer:
     while len(self._steps) > self._keep and not self._read_only:
       self._manager.delete(self._steps.pop(0))
 
-  def restore(self, target: ArrayTree) -> tuple[int, ArrayTree] | None:
-    """Restores the newest complete step.
+  def restore(self, target: ArrayTree) -> Restored | None:
+    """Restores the newest complete step; a collective of all processes.
 
     Args:
       target: the expected structure, such as `jax.eval_shape(init)`.
 
     Returns:
-      The step and the state, a tree like `target` of host arrays and PRNG keys.
-      None if nothing is saved.
+      The checkpoint, whose state is a tree like `target` of host arrays and
+      PRNG keys. None if nothing is saved.
 
     Raises:
       NoGoodCheckpoint: all checkpoints are damaged.
       StructureMismatch: the newest good step does not fit `target`.
-      ConfigurationError: the processes do not see the same newest step.
     """
     self.wait()
-    _check_shared(self._directory, self._steps[-1:])
-    bad: dict[int, manifest.Damaged] = {}
-    for step in reversed(self._steps):
-      try:
-        state = self._read(step, target)
-      except manifest.Damaged as damage:
-        bad[step] = damage
-        continue
-      self._quarantine(bad)
-      return step, state
-    if not bad:
+    found = distributed.from_primary(lambda: self._read_newest(target))
+    if found is None:
       return None
-    # The first save did not finish, so there is no progress to lose.
-    if [type(damage) for damage in bad.values()] == [manifest.Incomplete]:
-      self._quarantine(bad)
-      return None
-    raise NoGoodCheckpoint(
-      f'All checkpoints in {self._directory} are damaged: '
-      + '; '.join(f'step {step}: {damage}' for step, damage in bad.items())
-      + '. Nothing was removed. Restore a copy, or start again in another '
-      '--workdir.'
-    )
-
-  def read_extra(self, step: int) -> Any:
-    """Returns the `extra` of a step that `restore` returned."""
-    return manifest.read(self._step_directory(step)).get('extra')
+    filled = [_as_saved(*found.state[path]) for path in _by_path(target)]
+    state = jax.tree.unflatten(jax.tree.structure(target), filled)
+    return found._replace(state=state)
 
   def close(self) -> None:
     """Waits for the current save and stops Orbax's threads."""
     self.wait()
-    self._manager.close()
+    if self._manager:
+      self._manager.close()
 
   def __enter__(self) -> 'Checkpointer':
     return self
@@ -169,8 +176,8 @@ class Checkpointer:
     try:
       self._manager.wait_until_finished()
       self._manager.check_for_errors()
-      if jax.process_index() == 0:
-        manifest.write(self._step_directory(step), step, leaves, extra)
+      manifest.write(self._step_directory(step), step, leaves, extra)
+      self._on_complete()
     except Exception as error:
       newest = f'step {self._steps[-1]}' if self._steps else 'none'
       raise SaveFailed(
@@ -179,10 +186,34 @@ class Checkpointer:
       ) from error
     self._steps.append(step)
 
-  def _read(self, step: int, target: ArrayTree) -> ArrayTree:
-    """Reads one step; raises Damaged in all processes or in none."""
+  def _read_newest(self, target: ArrayTree) -> Restored | None:
+    """Like `restore`, in the primary process alone; see `_read`."""
+    bad: dict[int, manifest.Damaged] = {}
+    for step in reversed(self._steps):
+      try:
+        restored = self._read(step, target)
+      except manifest.Damaged as damage:
+        bad[step] = damage
+        continue
+      self._quarantine(bad)
+      return restored
+    if not bad:
+      return None
+    # The first save did not finish, so there is no progress to lose.
+    if [type(damage) for damage in bad.values()] == [manifest.Incomplete]:
+      self._quarantine(bad)
+      return None
+    raise NoGoodCheckpoint(
+      f'All checkpoints in {self._directory} are damaged: '
+      + '; '.join(f'step {step}: {damage}' for step, damage in bad.items())
+      + '. Nothing was removed. Restore a copy, or start again in another '
+      '--workdir.'
+    )
+
+  def _read(self, step: int, target: ArrayTree) -> Restored:
+    """Reads a step; its state is path -> array and implementation of a key."""
     directory = self._step_directory(step)
-    record = _raise_together(lambda: manifest.verify(directory))
+    record = manifest.verify(directory)
     _check_fit(record, target, directory)
     empty = {
       path: np.zeros(leaf.shape, leaf.dtype)
@@ -192,37 +223,38 @@ class Checkpointer:
       step, args=ocp.args.StandardRestore(_storable(empty))
     )
     leaves = {**empty, **stored}
-    _raise_together(lambda: _check_digests(record, leaves))
+    _check_digests(record, leaves)
     _warn_of_drift(record, directory)
-    filled = [
-      _as_saved(record['leaves'][path], leaves[path])
-      for path in _by_path(target)
-    ]
-    return jax.tree.unflatten(jax.tree.structure(target), filled)
+    keys = {
+      path: leaf.get('key_impl') for path, leaf in record['leaves'].items()
+    }
+    state = {path: (leaves[path], keys[path]) for path in keys}
+    return Restored(step, state, record.get('extra'))
 
   def _quarantine(self, bad: dict[int, manifest.Damaged]) -> None:
     """Moves damaged steps to `quarantined/`, with a file for each reason."""
-    if self._read_only:
+    if self._read_only or not bad:
       return
+    place = self._directory / _QUARANTINE
+    place.mkdir(exist_ok=True)
     for step, damage in bad.items():
       self._steps.remove(step)
-      if jax.process_index() == 0:
-        place = self._directory / _QUARANTINE
-        place.mkdir(exist_ok=True)
-        name = str(step)
-        while (place / name).exists():
-          name += '_again'
-        self._step_directory(step).rename(place / name)
-        (place / f'{name}.txt').write_text(f'{damage}\n')
-        logging.warning(
-          'The checkpoint of step %d is damaged (%s). It was moved to %s.',
-          step,
-          damage,
-          place / name,
-        )
-    if bad:
-      _raise_together(lambda: None)  # A barrier: all steps are moved first.
-      self._manager.reload()
+      name = str(step)
+      while (place / name).exists():
+        name += '_again'
+      self._step_directory(step).rename(place / name)
+      (place / f'{name}.txt').write_text(f'{damage}\n')
+      logging.warning(
+        'The checkpoint of step %d is damaged (%s). It was moved to %s.',
+        step,
+        damage,
+        place / name,
+      )
+    reasons = sorted(place.glob('*.txt'), key=lambda path: path.stat().st_mtime)
+    for reason in reasons[: -self._keep]:
+      shutil.rmtree(reason.with_suffix(''), ignore_errors=True)
+      reason.unlink()
+    self._manager.reload()
 
   def _step_directory(self, step: int) -> pathlib.Path:
     return self._directory / str(step)
@@ -238,21 +270,21 @@ class _Manager(ocp.CheckpointManager):
     return False
 
 
-def _check_shared(directory: pathlib.Path, newest: list[int]) -> None:
-  """Raises if the processes do not share a folder: they would deadlock."""
-  if jax.process_count() == 1:
-    return
-  step = newest[0] if newest else -1
-  seen = multihost_utils.process_allgather(np.array(step)).tolist()
-  if len(set(seen)) > 1:
-    each = ', '.join(
-      f'process {index} ' + ('none' if step < 0 else f'step {step}')
-      for index, step in enumerate(seen)
+def _manager(directory: pathlib.Path, read_only: bool) -> Any:
+  """Returns Orbax's manager for the primary process; None in the others."""
+  if not distributed.is_primary():
+    return None
+  options = ocp.CheckpointManagerOptions(
+    cleanup_tmp_directories=not read_only, read_only=read_only
+  )
+  if jax.process_count() > 1:
+    options.multiprocessing_options = ocp.options.MultiprocessingOptions(
+      active_processes={0}, barrier_sync_key_prefix='primary'
     )
-    raise ConfigurationError(
-      f'The processes see different checkpoints in {directory}: the newest '
-      f'is for {each}. Choose a workdir that they share.'
-    )
+    options.create = False  # Orbax refuses it with active_processes.
+    if not read_only:
+      directory.mkdir(parents=True, exist_ok=True)
+  return _Manager(directory, options=options)
 
 
 def _to_host(state: ArrayTree) -> dict[str, np.ndarray]:
@@ -330,12 +362,12 @@ def _check_digests(record: dict[str, Any], leaves: dict[str, Any]) -> None:
       raise manifest.Damaged(f'{path} was restored with other values')
 
 
-def _as_saved(leaf: dict[str, str], on_host: np.ndarray) -> Any:
+def _as_saved(on_host: np.ndarray, key_impl: str | None) -> Any:
   """Wraps the data of a PRNG key; returns any other array unchanged."""
-  if 'key_impl' in leaf:
-    data = jax.numpy.asarray(on_host)
-    return jax.random.wrap_key_data(data, impl=leaf['key_impl'])
-  return on_host
+  if key_impl is None:
+    return on_host
+  data = jax.numpy.asarray(on_host)
+  return jax.random.wrap_key_data(data, impl=key_impl)
 
 
 def _warn_of_drift(record: dict[str, Any], directory: pathlib.Path) -> None:
@@ -353,22 +385,6 @@ def _warn_of_drift(record: dict[str, Any], directory: pathlib.Path) -> None:
       directory,
       ', '.join(drift),
     )
-
-
-def _raise_together(check: Callable[[], Any]) -> Any:
-  """Returns check() in all processes; if one raises Damaged, all do."""
-  result = damage = None
-  try:
-    result = check()
-  except manifest.Damaged as found:
-    damage = found
-  if jax.process_count() > 1:
-    bad = multihost_utils.process_allgather(np.array(damage is not None))
-    if damage is None and np.any(bad):
-      damage = manifest.Damaged('another process found it damaged')
-  if damage is not None:
-    raise damage
-  return result
 
 
 def _layout(leaf: Any) -> str:

@@ -1,8 +1,12 @@
 """Joins and leaves a job of several processes."""
 
+from collections.abc import Callable
 import hashlib
 import os
+import pickle
 import re
+from typing import cast
+from typing import TypeVar
 
 import jax
 from jax.experimental import multihost_utils
@@ -13,6 +17,7 @@ from rmc_jax.training import cluster
 
 # How long `shutdown` waits for the primary process, which may draw figures.
 _SHUTDOWN_SECONDS = 600
+T = TypeVar('T')
 
 
 def initialize(
@@ -21,14 +26,16 @@ def initialize(
   process_id: int | None = None,
   *,
   detect: bool = False,
+  initialization_timeout: int = 300,
 ) -> None:
   """Joins the job. Call it before anything else uses a device.
 
   Does nothing without the first three arguments, unless `detect` finds a job.
-  Otherwise blocks until all processes have joined; after 300 seconds JAX aborts
-  the process (exit code 134). JAX then catches SIGTERM, which
-  `multihost_utils.reached_preemption_sync_point` reports. A process without
-  heartbeats for 100 seconds counts as dead; one that is stuck has heartbeats.
+  Otherwise blocks until all processes have joined; after
+  `initialization_timeout` JAX aborts the process (exit code 134). JAX then
+  catches SIGTERM, which `multihost_utils.reached_preemption_sync_point`
+  reports. A process without heartbeats for 100 seconds counts as dead; one that
+  is stuck has heartbeats.
 
   Args:
     coordinator_address: host:port of process 0, the same for all.
@@ -37,6 +44,7 @@ def initialize(
     detect: whether to take missing arguments from Slurm, Open MPI, a Cloud TPU
       or Kubernetes, if one of them started this process. Processes of such a
       job share the GPUs of their host.
+    initialization_timeout: seconds to wait for the other processes.
 
   Raises:
     ConfigurationError: some of the first three are missing or out of range.
@@ -87,6 +95,7 @@ def initialize(
     process_id,
     local_device_ids=local_devices,
     cluster_detection_method=method,
+    initialization_timeout=initialization_timeout,
     shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
   )
 
@@ -112,6 +121,27 @@ def check_same(name: str, text: str) -> None:
     )
 
 
+def from_primary(make: Callable[[], T]) -> T:
+  """Calls `make` in the primary process; a collective of all processes.
+
+  Returns its result in all of them, or raises its error in all of them. Both
+  are pickled.
+  """
+  result = error = None
+  if is_primary():
+    try:
+      result = make()
+    except Exception as raised:
+      error = raised
+  if jax.process_count() > 1:
+    outcome = _broadcast(pickle.dumps((result, error)))
+    if not is_primary():  # The primary process keeps its error's traceback.
+      result, error = pickle.loads(outcome)
+  if error is not None:
+    raise error
+  return cast(T, result)
+
+
 def shutdown() -> None:
   """Leaves the job, once all processes call this.
 
@@ -125,3 +155,15 @@ def shutdown() -> None:
 def is_primary() -> bool:
   """Returns whether this process writes files and prints progress."""
   return jax.process_index() == 0
+
+
+def _broadcast(content: bytes) -> bytes:
+  """Returns the content of the primary process in all processes."""
+  # JAX may not have 64-bit integers.
+  size = np.array(divmod(len(content), 2**30), np.int32)
+  high, low = multihost_utils.broadcast_one_to_all(size).tolist()
+  words = np.zeros(-(-(high * 2**30 + low) // 4), np.uint32)
+  if is_primary():
+    words.view(np.uint8)[: len(content)] = np.frombuffer(content, np.uint8)
+  words = np.asarray(multihost_utils.broadcast_one_to_all(words))
+  return words.tobytes()[: high * 2**30 + low]

@@ -6,7 +6,6 @@ XLA_FLAGS=--xla_gpu_deterministic_ops=true.
 
 from contextlib import nullcontext
 import dataclasses
-import pathlib
 
 import jax
 import numpy as np
@@ -29,7 +28,7 @@ from rmc_jax.training.watchdog import Watchdog
 class Loop:
   """One start of a run; `Runner.train` documents the contract."""
 
-  workdir: pathlib.Path
+  workdir: str  # for messages
   experiment: Experiment
   run: RunConfig
   saver: Checkpointer
@@ -72,9 +71,9 @@ class Loop:
     # Compiled: run op by op, it takes seconds and hundreds of megabytes.
     init = jax.jit(self.experiment.init)
     restored = self.saver.restore(jax.eval_shape(init))
-    step, state = restored or (0, init())
-    interval = Interval(self.saver.read_extra(step) if restored else None)
-    return step, parallel.place_state(state, self.devices), interval
+    step, state, extra = restored or (0, init(), None)
+    placed = parallel.place_state(state, self.devices)
+    return step, placed, Interval(extra)
 
   def _due(self, every: int) -> bool:
     crossed = self.step // every > self.before // every

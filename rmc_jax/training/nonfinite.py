@@ -4,7 +4,6 @@
 """
 
 import dataclasses
-import pathlib
 
 import numpy as np
 
@@ -100,7 +99,7 @@ class NonfiniteStreak:
       'updates were not finite and were left out.'
     )
 
-  def stopped(self, workdir: pathlib.Path) -> Diverged:
+  def stopped(self, workdir: str) -> Diverged:
     """Returns the error that ends a run whose action is 'stop'."""
     step, count = next(iter(self.bad.items()))
     kept = (

@@ -1,15 +1,19 @@
 """Runs the training loop with a locked workdir, signals and a watchdog."""
 
+from collections.abc import Callable
 import contextlib
 import pathlib
+import tempfile
 import time
 
 import jax
 
 from rmc_jax.errors import ConfigurationError
 from rmc_jax.errors import Preempted
+from rmc_jax.training import bucket
 from rmc_jax.training import distributed
 from rmc_jax.training import parallel
+from rmc_jax.training.checkpoint import check_directory
 from rmc_jax.training.checkpoint import Checkpointer
 from rmc_jax.training.lock import acquire_lock
 from rmc_jax.training.loop import Loop
@@ -43,13 +47,20 @@ class Runner:
   """A context that locks the workdir, handles signals and runs the watchdog.
 
   Args:
-    workdir: created if missing; shared by all processes of the job.
+    workdir: a folder, created if missing, or the URL of one in a bucket, such
+      as gs://bucket/run, see `bucket`. Only the primary process writes to it.
     watchdog_seconds: see `Watchdog`.
     started: the time of day when the program began; None for now.
 
   Raises:
-    ConfigurationError: on entering, another process is training in `workdir`.
-      Nothing there has been changed.
+    ConfigurationError: `workdir` is a URL that is not supported, or contains
+      one of the characters *?[. On entering, another process is training there;
+      nothing there has been changed.
+
+  Attributes:
+    place: `workdir` as given.
+    workdir: the folder in which to read and write: a temporary one for a
+      bucket, empty in all processes but the primary one.
   """
 
   def __init__(
@@ -59,7 +70,11 @@ class Runner:
     watchdog_seconds: float | None = None,
     started: float | None = None,
   ):
+    self.place = str(workdir)
     self.workdir = pathlib.Path(workdir)
+    check_directory(self.workdir)
+    self._in_bucket = bucket.is_bucket(workdir)
+    self._on_checkpoint: Callable[[], None] = lambda: None
     self._started = time.time() if started is None else started
     self._watchdog = Watchdog(watchdog_seconds)
     self._preemption = Preemption()
@@ -73,10 +88,17 @@ class Runner:
 
   def __enter__(self) -> 'Runner':
     with contextlib.ExitStack() as contexts:
-      if self.is_primary:
-        contexts.enter_context(acquire_lock(self.workdir))
+      # First, so that a signal does not end the copy to a bucket.
       contexts.enter_context(self._preemption)
       contexts.enter_context(self._watchdog)
+      if self._in_bucket and self.is_primary:
+        mirror = contexts.enter_context(bucket.mirrored(self.place))
+        self.workdir, self._on_checkpoint = mirror.folder, mirror.wake
+      elif self._in_bucket:
+        folder = contexts.enter_context(tempfile.TemporaryDirectory())
+        self.workdir = pathlib.Path(folder)
+      elif self.is_primary:
+        contexts.enter_context(acquire_lock(self.workdir))
       self._contexts = contexts.pop_all()
     return self
 
@@ -108,9 +130,11 @@ class Runner:
     run.validate()
     started, self._started = self._started, time.time()
     folder = self.workdir / CHECKPOINTS
-    with Checkpointer(folder, keep=run.keep_checkpoints) as saver:
+    with Checkpointer(
+      folder, keep=run.keep_checkpoints, on_complete=self._on_checkpoint
+    ) as saver:
       loop = Loop(
-        self.workdir,
+        self.place,
         experiment,
         run,
         saver,
@@ -125,7 +149,7 @@ class Runner:
         report = Report(self.workdir, loop.step, run.num_steps, started)
       where = f'resuming at step {loop.step} of ' if loop.step else ''
       report.print(
-        f'{self.workdir}: {_count_parameters(loop.state):,} parameters, '
+        f'{self.place}: {_count_parameters(loop.state):,} parameters, '
         f'{jax.device_count()} devices, {where}{run.num_steps} updates.'
       )
       source = experiment.source
@@ -138,7 +162,7 @@ class Runner:
       if loop.step < run.num_steps:
         raise Preempted(
           f'Stopped at step {loop.step} of {run.num_steps}; everything up to '
-          f'step {loop.saved} is saved in {self.workdir}. The same command '
+          f'step {loop.saved} is saved in {self.place}. The same command '
           'resumes from there.'
         )
       return state
@@ -152,7 +176,7 @@ class Runner:
         f'multiple of {run.updates_per_call}.'
       )
     if step >= run.num_steps and self.is_primary:
-      print_line(f'{self.workdir} is done: {step} of {run.num_steps} updates.')
+      print_line(f'{self.place} is done: {step} of {run.num_steps} updates.')
     return step >= run.num_steps
 
   def progress(self, what: str, done: int, total: int) -> None:

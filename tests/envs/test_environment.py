@@ -110,7 +110,7 @@ def test_states_survive_a_checkpoint(build, name, others, tmp_path):
   with Checkpointer(tmp_path) as saver:
     saver.save(3, state)
     saver.wait()
-    _, restored = saver.restore(jax.eval_shape(lambda: state))
+    restored = saver.restore(jax.eval_shape(lambda: state)).state
   jax.tree.map(np.testing.assert_array_equal, restored.carry, games)
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.faults import drills
+from tests.training.buckets import scheme  # noqa: F401
 
 
 @pytest.fixture(scope='session')

@@ -37,9 +37,9 @@ def expected_params(stopped, tmp_path_factory):
 def final_params(workdir):
   target = jax.eval_shape(lambda: trainer.init(trainer.make_config()))
   with Checkpointer(workdir / 'checkpoints') as saver:
-    step, state = saver.restore(target)
-  assert step == 30
-  return state.params['linear']
+    restored = saver.restore(target)
+  assert restored.step == 30
+  return restored.state.params['linear']
 
 
 @pytest.mark.slow

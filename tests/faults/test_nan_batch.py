@@ -24,7 +24,8 @@ def saved_states(workdir):
   states = {}
   for step in drills.saved_steps(workdir):
     with Checkpointer(workdir / 'checkpoints', keep=100) as saver:
-      states[step] = saver._read(step, target)
+      saver._steps = [step]
+      states[step] = saver.restore(target).state
   return states
 
 

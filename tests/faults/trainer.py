@@ -2,7 +2,8 @@
 
   python -m tests.faults.trainer WORKDIR FAULT [FLAG...] [ADDRESS COUNT ID]
 
-FAULT is `none` or NAME@STEP[,STEP...], with a name from FAULTS or SAVE_FAULTS.
+FAULT is `none`, late@SECONDS, which starts later, or NAME@STEP[,STEP...], with
+a name from FAULTS or SAVE_FAULTS.
 ADDRESS COUNT ID make it one process of a job. Every process appends the steps
 whose batches it loads to WORKDIR/steps_ID.
 """
@@ -23,6 +24,7 @@ import optax
 
 from experiments import command_line
 from rmc_jax import training
+from rmc_jax.training import lease
 from rmc_jax.training import parallel
 from rmc_jax.training.checkpoint import Checkpointer
 from rmc_jax.training.state import create_state
@@ -50,7 +52,10 @@ class Config:
 
 def main(workdir, fault, *rest):
   """Trains and exits with the exit code of the command line."""
+  lease.SECONDS = 3.0  # A killed process holds the lock of a bucket so long.
   flags = [argument for argument in rest if argument.startswith('--')]
+  if fault.startswith('late@'):
+    time.sleep(float(fault.removeprefix('late@')))
   if job := rest[len(flags) :]:
     flags += [
       f'--coordinator_address={job[0]}',

@@ -28,7 +28,7 @@ def run(
     Exit code and output of each process.
   """
   ended = _run(program, arguments, devices, timeout)
-  if _port_was_taken(ended):  # Since `_unused_port` found it free.
+  if _port_was_taken(ended):  # Since `unused_port` found it free.
     ended = _run(program, arguments, devices, timeout)
   return ended
 
@@ -72,7 +72,7 @@ def _run(program, arguments, devices, timeout):
   flags = os.environ['XLA_FLAGS']
   flags += f' --xla_force_host_platform_device_count={devices}'
   environment = os.environ | {'XLA_FLAGS': flags, 'PYTHONPATH': str(ROOT)}
-  job = [f'localhost:{_unused_port()}', str(len(arguments))]
+  job = [f'localhost:{unused_port()}', str(len(arguments))]
   children = []
   with tempfile.TemporaryDirectory() as folder:
     outputs = [pathlib.Path(folder, str(i)) for i in range(len(arguments))]
@@ -117,7 +117,7 @@ def _port_was_taken(ended):
   )
 
 
-def _unused_port():
+def unused_port():
   with socket.socket() as probe:
     probe.bind(('localhost', 0))
     return probe.getsockname()[1]

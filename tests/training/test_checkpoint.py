@@ -5,7 +5,6 @@ import shutil
 import time
 
 import jax
-from jax.experimental import multihost_utils
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -94,7 +93,7 @@ def test_restore_is_bit_exact(tmp_path, key):
   state = make_state(4, key=key())
   with Checkpointer(tmp_path) as checkpointer:
     checkpointer.save(4, state)
-  step, restored = restore(tmp_path, lambda: make_state(key=key()))
+  step, restored, _ = restore(tmp_path, lambda: make_state(key=key()))
   assert step == 4
   assert_same(restored, state)
   np.testing.assert_array_equal(
@@ -107,7 +106,7 @@ def test_restore_to_another_number_of_devices(tmp_path, saved_on, restored_on):
   placed = place_state(make_state(2), jax.devices()[:saved_on])
   with Checkpointer(tmp_path) as checkpointer:
     checkpointer.save(2, placed)
-  _, restored = restore(tmp_path)
+  restored = restore(tmp_path).state
   again = place_state(restored, jax.devices()[:restored_on])
   assert len(again.step.devices()) == restored_on
   assert_same(again, make_state(2))
@@ -127,8 +126,8 @@ def test_buffers_may_be_donated_during_a_save(tmp_path):
       big = overwrite(big)
     big.block_until_ready()
     checkpointer.wait()
-    _, restored = checkpointer.restore({'big': big})
-  np.testing.assert_array_equal(restored['big'], wanted)
+    restored = checkpointer.restore({'big': big})
+  np.testing.assert_array_equal(restored.state['big'], wanted)
 
 
 def test_keeps_the_newest_steps(tmp_path):
@@ -157,7 +156,7 @@ def test_flipped_byte_falls_back_to_the_previous_step(tmp_path):
       continue
     content[len(content) // 2] ^= 0x20  # Usually keeps JSON valid.
     file.write_bytes(content)
-    step, restored = restore(copy)
+    step, restored, _ = restore(copy)
     assert step == 1, path
     assert_same(restored, make_state(1))
     assert step_directories(copy) == [1]
@@ -183,7 +182,7 @@ def test_truncated_or_deleted_file_falls_back(tmp_path, damage):
     copy = tmp_path / 'copy'
     shutil.copytree(tmp_path / 'good', copy)
     damage(copy / path.relative_to(tmp_path / 'good'))
-    step, restored = restore(copy)
+    step, restored, _ = restore(copy)
     assert step == 1, path
     assert_same(restored, make_state(1))
     shutil.rmtree(copy)
@@ -219,6 +218,35 @@ def test_empty_higher_step_is_quarantined_and_can_be_saved_again(tmp_path):
   }
   save_steps(tmp_path, 9)
   assert restore(tmp_path)[0] == 9
+
+
+def test_quarantine_keeps_the_newest(tmp_path):
+  save_steps(tmp_path, 1)
+  for step in (7, 8, 9):
+    (tmp_path / str(step)).mkdir()
+    with Checkpointer(tmp_path, keep=2) as checkpointer:
+      assert checkpointer.restore(jax.eval_shape(make_state)).step == 1
+  names = {path.name for path in (tmp_path / 'quarantined').iterdir()}
+  assert names == {'8', '8.txt', '9', '9.txt'}
+
+
+def test_restores_the_extra_of_its_step(tmp_path):
+  with Checkpointer(tmp_path) as checkpointer:
+    checkpointer.save(1, make_state(1), extra={'sums': [1, 2.5]})
+    checkpointer.save(2, make_state(2))
+  assert restore(tmp_path).extra is None
+  (tmp_path / '2' / manifest.FILE_NAME).unlink()
+  assert restore(tmp_path).extra == {'sums': [1, 2.5]}
+
+
+def test_error_after_a_complete_save_counts_as_its_own(tmp_path):
+  def fail():
+    raise OSError('no route to host')
+
+  checkpointer = Checkpointer(tmp_path, on_complete=fail)
+  checkpointer.save(1, make_state(1))
+  with pytest.raises(SaveFailed, match='step 1 .*no route to host'):
+    checkpointer.wait()
 
 
 def test_no_good_checkpoint_raises_and_changes_nothing(tmp_path):
@@ -262,7 +290,7 @@ def test_read_only_changes_nothing_in_a_run_in_progress(tmp_path):
     unfinished = tmp_path / '9.orbax-checkpoint-tmp'
     unfinished.mkdir()
     with Checkpointer(tmp_path, read_only=True) as reader:
-      step, state = reader.restore(target)
+      step, state, _ = reader.restore(target)
     assert step == 3
     assert_same(state, make_state(3))
     assert unfinished.exists()
@@ -324,28 +352,11 @@ def test_other_devices_are_logged(tmp_path, monkeypatch, caplog):
   )
 
 
-@pytest.mark.parametrize(
-  ('steps', 'elsewhere', 'message'),
-  [
-    ((1, 2), -1, 'process 0 step 2, process 1 none'),
-    ((), 4, 'process 0 none, process 1 step 4'),
-    ((1, 2), 1, 'process 0 step 2, process 1 step 1'),
-  ],
-)
-def test_processes_that_see_different_steps_raise(
-  tmp_path, monkeypatch, steps, elsewhere, message
-):
-  save_steps(tmp_path, *steps)
-  with Checkpointer(tmp_path) as checkpointer, monkeypatch.context() as patch:
-    # As in a job of two processes.
-    patch.setattr(jax, 'process_count', lambda: 2)
-    patch.setattr(
-      multihost_utils,
-      'process_allgather',
-      lambda step: np.array([step, elsewhere]),
-    )
-    with pytest.raises(ConfigurationError, match=f'{message}. Choose a workd'):
-      checkpointer.restore(jax.eval_shape(make_state))
+@pytest.mark.parametrize('name', ['a[1]', 'a*', 'what?'])
+def test_characters_that_orbax_takes_for_a_pattern_raise(tmp_path, name):
+  with pytest.raises(ConfigurationError, match=r'must not contain .*Got: '):
+    Checkpointer(tmp_path / name)
+  assert not list(tmp_path.iterdir())
 
 
 def test_keep_below_one_raises(tmp_path):

@@ -222,7 +222,7 @@ def test_nan_stops_the_run_and_keeps_the_good_updates(tmp_path, uninterrupted):
 
   # The saved state is that after 13 updates.
   with Checkpointer(tmp_path / 'checkpoints') as saver:
-    step, kept = saver.restore(jax.eval_shape(toy.init))
+    step, kept, _ = saver.restore(jax.eval_shape(toy.init))
   wanted = toy.run(tmp_path / 'good', num_steps=13, updates_per_call=1)
   assert step == kept.step == 14
   assert bits(kept._replace(step=wanted.step)) == bits(wanted)

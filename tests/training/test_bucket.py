@@ -1,0 +1,190 @@
+"""Tests rmc_jax/training/bucket.py; tests/faults/test_bucket.py kills runs."""
+
+import pathlib
+import re
+import time
+
+import pytest
+
+from rmc_jax.errors import ConfigurationError
+from rmc_jax.training import bucket
+from tests.training import buckets
+
+
+@pytest.fixture
+def place(scheme, run_name):
+  return f'{scheme}://bucket/{run_name}'
+
+
+@pytest.fixture
+def objects(scheme, run_name):
+  return buckets.store(scheme, run_name)
+
+
+def write(folder, *names):
+  for name in names:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(name)
+
+
+def read(objects, name):
+  return objects.read(name).result().value.decode()
+
+
+@pytest.mark.parametrize(
+  ('workdir', 'expected'),
+  [
+    ('gs://bucket/run', True),
+    ('s3://bucket/a/run', True),
+    ('runs/x', False),
+    ('/tmp/gs/run', False),
+    (pathlib.Path('a:b/c'), False),
+  ],
+)
+def test_recognizes_buckets(workdir, expected):
+  assert bucket.is_bucket(workdir) is expected
+
+
+@pytest.mark.parametrize(
+  'workdir',
+  [
+    'az://bucket/run',
+    'https://storage.googleapis.com/bucket/run',
+    'gs://bucket',
+    'gs:///run',
+    pathlib.Path('gs://bucket/run'),
+  ],
+)
+def test_unsupported_urls_raise(workdir):
+  message = rf'gs://BUCKET/RUN.*Got: .*{re.escape(str(workdir))}'
+  with pytest.raises(ConfigurationError, match=message):
+    bucket.is_bucket(workdir)
+
+
+def test_missing_bucket_raises(scheme):
+  message = 'other_bucket/run cannot be used: .*Check the name of the bucket'
+  with (
+    pytest.raises(ConfigurationError, match=message),
+    bucket.mirrored(f'{scheme}://other_bucket/run'),
+  ):
+    pass
+
+
+def test_files_are_copied_back_and_forth(place, objects):
+  with bucket.mirrored(place) as mirror:
+    assert not list(mirror.folder.iterdir())
+    write(mirror.folder, 'config.json', 'figures/curve.png', 'metrics.jsonl')
+    write(mirror.folder, 'config.json.5f.tmp')
+    assert mirror.folder.name == place.rpartition('/')[2]
+  assert not mirror.folder.exists()
+  names = {'config.json', 'figures/curve.png', 'metrics.jsonl'}
+  assert buckets.names(objects) == names
+  with bucket.mirrored(place) as mirror:
+    assert (mirror.folder / 'figures/curve.png').read_text().endswith('.png')
+    (mirror.folder / 'metrics.jsonl').write_text('changed')
+    (mirror.folder / 'config.json').unlink()
+  assert buckets.names(objects) == names - {'config.json'}
+  assert read(objects, 'metrics.jsonl') == 'changed'
+
+
+def test_thread_copies_after_a_checkpoint(place, objects):
+  with bucket.mirrored(place) as mirror:
+    write(mirror.folder, 'checkpoints/7/data', 'checkpoints/7/manifest.json')
+    mirror.wake()
+    deadline = time.monotonic() + 60
+    while 'checkpoints/7/manifest.json' not in buckets.names(objects):
+      assert time.monotonic() < deadline
+
+
+def test_incomplete_checkpoints_are_neither_copied_nor_read(place, objects):
+  with bucket.mirrored(place) as mirror:
+    write(mirror.folder, 'checkpoints/7/data', 'checkpoints/7/manifest.json')
+    write(mirror.folder, 'checkpoints/8/data')
+    write(mirror.folder, 'checkpoints/9.orbax-checkpoint-tmp/default/data')
+  complete = {'checkpoints/7/data', 'checkpoints/7/manifest.json'}
+  assert buckets.names(objects) == complete
+  objects.write('checkpoints/9/data', b'half').result()
+  with bucket.copied(place) as folder:  # Changes nothing of a run in progress.
+    assert not (folder / 'checkpoints/9').exists()
+    assert 'checkpoints/9/data' in buckets.names(objects)
+  with bucket.mirrored(place) as mirror:
+    assert not (mirror.folder / 'checkpoints/9').exists()
+    assert buckets.names(objects) - {'lock'} == complete
+
+
+class Recorder:
+  """An object store that records writes, and fails when told to."""
+
+  def __init__(self, fail_at=None):
+    self.writes, self.fail_at = [], fail_at
+
+  def write(self, name, content):
+    self.writes.append((name, content is None))
+    return self
+
+  def result(self):
+    if len(self.writes) == self.fail_at:
+      raise OSError('no route to host')
+
+
+def test_manifests_are_copied_last_and_removed_first(tmp_path):
+  store = Recorder()
+  mirror = bucket.Mirror(store, tmp_path)
+  step = ('checkpoints/7/manifest.json', 'checkpoints/7/z', 'checkpoints/7/a')
+  write(tmp_path, *step, 'metrics.jsonl')
+  mirror.copy()
+  assert store.writes[-1] == ('checkpoints/7/manifest.json', False)
+  assert {name for name, _ in store.writes} == {*step, 'metrics.jsonl'}
+  for name in step:
+    (tmp_path / name).unlink()
+  write(tmp_path, 'checkpoints/8/manifest.json')
+  store.writes.clear()
+  mirror.copy()
+  assert store.writes[:2] == [
+    ('checkpoints/8/manifest.json', False),
+    ('checkpoints/7/manifest.json', True),
+  ]
+  assert sorted(store.writes[2:]) == [
+    ('checkpoints/7/a', True),
+    ('checkpoints/7/z', True),
+  ]
+
+
+def test_file_whose_copy_failed_is_copied_again(tmp_path):
+  store = Recorder(fail_at=1)
+  mirror = bucket.Mirror(store, tmp_path)
+  write(tmp_path, 'config.json')
+  with pytest.raises(OSError, match='no route'):
+    mirror.copy()
+  mirror.copy()
+  mirror.copy()
+  assert store.writes == [('config.json', False)] * 2
+
+
+def test_error_of_the_thread_is_raised_at_the_next_checkpoint(tmp_path):
+  mirror = bucket.Mirror(Recorder(fail_at=1), tmp_path)
+  write(tmp_path, 'config.json')
+  mirror.start()
+  mirror.wake()
+  while mirror._error is None:
+    time.sleep(0.01)
+  with pytest.raises(OSError, match='no route'):
+    mirror.wake()
+  mirror.close()
+
+
+def test_errors_name_the_bucket(place):
+  with (
+    pytest.raises(ConfigurationError, match=f'^{place}/config.json is'),
+    bucket.mirrored(place) as mirror,
+  ):
+    raise ConfigurationError(f'{mirror.folder}/config.json is damaged.')
+
+
+def test_changes_of_a_copy_are_copied_back(place, objects):
+  objects.write('config.json', b'{}').result()
+  with bucket.copied(place) as folder:
+    assert (folder / 'config.json').read_text() == '{}'
+    write(folder, 'figures/curve.png')
+  assert buckets.names(objects) == {'config.json', 'figures/curve.png'}
