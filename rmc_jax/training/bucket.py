@@ -65,11 +65,8 @@ def mirrored(workdir: str) -> Iterator['Mirror']:
       mirror.download()
     mirror.start()
     try:
-      yield mirror
-    except ConfigurationError as error:
-      # Messages name the folder, which users do not know.
-      text = str(error).replace(str(mirror.folder), workdir)
-      raise type(error)(text) from error
+      with _renamed(mirror.folder, workdir):
+        yield mirror
     finally:
       mirror.close()
 
@@ -84,7 +81,8 @@ def copied(workdir: str) -> Iterator[pathlib.Path]:
     with _explained(workdir):
       mirror = Mirror(_open(workdir), folder)
       mirror.download(clean=False)
-    yield folder
+    with _renamed(folder, workdir):
+      yield folder
     mirror.copy()
 
 
@@ -231,6 +229,16 @@ def _folder(workdir: str) -> Iterator[pathlib.Path]:
     folder = pathlib.Path(parent, workdir.rstrip('/').rpartition('/')[2])
     folder.mkdir()
     yield folder
+
+
+@contextlib.contextmanager
+def _renamed(folder: pathlib.Path, workdir: str) -> Iterator[None]:
+  """Names the workdir in errors about its folder, which users do not know."""
+  try:
+    yield
+  except ValueError as error:
+    kind = type(error) if isinstance(error, ConfigurationError) else ValueError
+    raise kind(str(error).replace(str(folder), workdir)) from error
 
 
 def _is_complete(name: str, names: Iterable[str]) -> bool:

@@ -182,6 +182,14 @@ def test_errors_name_the_bucket(place):
     raise ConfigurationError(f'{mirror.folder}/config.json is damaged.')
 
 
+def test_errors_about_a_copy_name_the_bucket(place):
+  with (
+    pytest.raises(ConfigurationError, match=f'^{place}/config.json is'),
+    bucket.copied(place) as folder,
+  ):
+    raise ConfigurationError(f'{folder}/config.json is damaged.')
+
+
 def test_changes_of_a_copy_are_copied_back(place, objects):
   objects.write('config.json', b'{}').result()
   with bucket.copied(place) as folder:
