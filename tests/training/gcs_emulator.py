@@ -52,6 +52,9 @@ for _name in ('get', 'insert', 'delete'):
 # Its table of handlers is made from them when it is imported.
 from gcp_storage_emulator import server  # noqa: E402
 
+# By default five connections wait, and more are dropped.
+server.server.HTTPServer.request_queue_size = 128
+
 if __name__ == '__main__':
   server.create_server(
     '127.0.0.1', int(sys.argv[1]), in_memory=True, default_bucket='bucket'
