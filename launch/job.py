@@ -5,10 +5,12 @@ import nothing from the project and read what they share with it from its files.
 """
 
 import argparse
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Sequence
 import os
 import pathlib
+import re
 import runpy
 import sys
 from typing import NamedTuple
@@ -30,7 +32,7 @@ class Run(NamedTuple):
   experiment: str  # a folder of experiments/
   name: str  # within its sweep; '' without a sweep
   flags: tuple[str, ...]  # the trainer's
-  workdir: str = ''  # of a sweep's run, also among the flags; else ''
+  workdir: str = ''  # if given or in a sweep; also among the flags
 
   def command(self, python: str, *more_flags: str) -> list[str]:
     """Returns the trainer's command line, which needs ROOT on PYTHONPATH."""
@@ -69,6 +71,17 @@ class Parser(argparse.ArgumentParser):
     )
     add('--dry_run', action='store_true', help='print the commands and exit')
 
+  def add_cluster_flags(self) -> None:
+    """Adds the flags of launchers that wait for their machines."""
+    self.add_pairs(
+      '--env', '[A-Za-z_][A-Za-z0-9_]*', 'NAME=VALUE', 'variable of the run'
+    )
+    self.add_integer(
+      '--initialization_timeout',
+      'seconds that processes wait for each other at the start (default: 3600)',
+      default=3600,
+    )
+
   def add_integer(
     self, flag: str, help: str, *, minimum: int = 1, default: int | None = None
   ) -> None:
@@ -82,6 +95,18 @@ class Parser(argparse.ArgumentParser):
       return int(text)
 
     self.add_argument(flag, type=convert, default=default, help=help)
+
+  def add_pairs(self, flag: str, key: str, form: str, help: str) -> None:
+    """Adds a repeatable flag of the `form` KEY=VALUE, with a regex for KEY."""
+    check = matching(f'{key}=.*', form)
+    self.add_argument(
+      flag,
+      type=lambda text: tuple(check(text).split('=', 1)),
+      action='append',
+      default=[],
+      metavar=form,
+      help=f'{help}; repeatable',
+    )
 
   def error(self, message: str) -> NoReturn:
     """Exits with CONFIGURATION_ERROR; argparse would exit with 2."""
@@ -108,7 +133,8 @@ def parse(
       shared.append(f'--preset={options.preset}')
     if options.workdir is not None:
       shared.append(f'--workdir={options.workdir}')
-    return options, [Run(options.experiment, '', (*shared, *flags))]
+    flags = (*shared, *flags)
+    return options, [Run(options.experiment, '', flags, options.workdir or '')]
   _check_choice('--sweep', options.sweep, sweep_file['SWEEPS'])
   if options.preset:
     fail(
@@ -123,6 +149,22 @@ def parse(
     own.append(f'--workdir={workdir}')
     runs.append(Run(options.experiment, name, (*own, *flags), workdir))
   return options, runs
+
+
+def matching(pattern: str, expected: str) -> Callable[[str], str]:
+  """Returns the type of a flag whose text matches `pattern`."""
+
+  def convert(text: str) -> str:
+    if not re.fullmatch(pattern, text):
+      raise argparse.ArgumentTypeError(f'expected {expected}, got {text!r}')
+    return text
+
+  return convert
+
+
+def in_bucket(workdir: str | None) -> bool:
+  """Returns whether the trainer writes to a bucket, not to a folder."""
+  return bool(workdir) and workdir.startswith(('gs://', 's3://'))
 
 
 def experiments() -> list[str]:

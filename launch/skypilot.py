@@ -8,7 +8,7 @@
 Each run is a managed job: SkyPilot finds machines, copies the checkout, trains
 with one process per machine, and deletes the machines at the end. It replaces
 machines that are preempted, which save nothing, so the run resumes from its
-newest checkpoint. --bucket holds the workdirs. --dry_run prints the tasks.
+newest checkpoint. The workdirs are in --bucket. --dry_run prints the tasks.
 
 Needs SkyPilot 0.12 or later, logged in: pip install 'skypilot[gcp]'.
 """
@@ -50,6 +50,7 @@ _TASK = """\
 name: {name}
 workdir: {checkout}
 num_nodes: {nodes}
+envs: {variables}
 resources:
   infra: {infra}
   {accelerators}
@@ -58,7 +59,7 @@ resources:
     recover_on_exit_codes: [{preempted}]
     max_restarts_on_errors: {max_restarts}
 file_mounts:
-  # Relative workdirs are below this folder.
+  # The data are read from this folder; the workdir is written directly.
   /bucket:
     source: {bucket}
     mode: MOUNT
@@ -91,17 +92,24 @@ _GPU_FLAGS = """\
 def task(options: argparse.Namespace, run: job.Run) -> str:
   """Returns the SkyPilot task of a run, as YAML."""
   parts = (options.experiment, options.preset or options.sweep, run.name)
+  flags = [flag for flag in run.flags if not flag.startswith('--workdir=')]
+  flags.append(f'--workdir={_workdir(options, run)}')
+  hosts = options.nodes or 1
   accelerators = f'accelerators: {options.gpus}'
   if options.tpu:
     tpu = resources.TPUS[options.tpu]
+    hosts = tpu.hosts
     accelerators = (
       f'accelerators: tpu-{tpu.accelerator_type}\n'
       f'  accelerator_args: {{runtime_version: {tpu.runtime}}}'
     )
+  if hosts > 1:
+    flags.append(f'--initialization_timeout={options.initialization_timeout}')
   return _TASK.format(
     name=re.sub('[^a-z0-9]+', '-', '-'.join(filter(None, parts)).lower()),
     checkout=json.dumps(str(job.ROOT)),
     nodes=options.nodes or 1,
+    variables=json.dumps(dict(options.env), ensure_ascii=False),
     infra=options.infra or ('gcp' if options.tpu else 'null'),
     accelerators=accelerators,
     spot=json.dumps(options.spot),
@@ -110,8 +118,17 @@ def task(options: argparse.Namespace, run: job.Run) -> str:
     max_restarts=options.max_restarts,
     bucket=json.dumps(options.bucket),
     flags=_TPU_FLAGS if options.tpu else _GPU_FLAGS.format(port=_PORT),
-    command=shlex.join([run.experiment, *run.flags]),
+    command=shlex.join([run.experiment, *flags]),
   )
+
+
+def _workdir(options: argparse.Namespace, run: job.Run) -> str:
+  """Returns the workdir, by default the trainer's, in the bucket."""
+  preset = options.preset or 'quick'
+  workdir = run.workdir or f'runs/{run.experiment}-{preset}'
+  if job.in_bucket(workdir):
+    return workdir
+  return f'{options.bucket.rstrip("/")}/{workdir}'
 
 
 def _launch(text: str, flags: Sequence[str]) -> int:
@@ -128,29 +145,30 @@ def _check(options: argparse.Namespace) -> None:
     job.fail('give either --tpu or --gpus, such as --tpu=v5e-8, --gpus=A100:8')
   if options.tpu and options.nodes:
     job.fail(f'--tpu={options.tpu} sets the number of hosts; remove --nodes')
-  workdir = pathlib.PurePosixPath('/bucket', options.workdir or '')
-  if not workdir.is_relative_to('/bucket') or '..' in workdir.parts:
+  workdir = pathlib.PurePosixPath(options.workdir or '')
+  if workdir.is_absolute() or '..' in workdir.parts:
     job.fail(
       f'--workdir={options.workdir} would be lost with its machine; use a path '
-      'below /bucket, where the bucket is mounted, or a relative path'
+      'relative to --bucket, or gs://BUCKET/FOLDER'
     )
 
 
 def _parser() -> job.Parser:
   parser = job.Parser('skypilot', __doc__)
+  parser.add_cluster_flags()
   add = parser.add_argument
   add(
     '--bucket',
+    type=job.matching('(gs|s3)://.+', 'gs://BUCKET or s3://BUCKET'),
     required=True,
-    help='Google bucket of the workdirs, such as gs://my-runs, for machines of '
-    'any cloud: mounted buckets of other clouds support neither appending to '
-    'files nor renaming folders',
+    help='bucket of the workdirs and data, such as gs://my-runs',
   )
+  tpus = [name for name, tpu in resources.TPUS.items() if tpu.runtime]
   add(
     '--tpu',
-    choices=resources.TPUS,
+    choices=tpus,
     metavar='TYPE',
-    help=f'TPU slice, one of {", ".join(resources.TPUS)}',
+    help=f'TPU slice, one of {", ".join(tpus)}',
   )
   add('--gpus', help='GPUs of a machine, such as A100:8')
   parser.add_integer('--nodes', 'machines of a run with --gpus (default: 1)')

@@ -60,7 +60,7 @@ CASES = {
   'indexed_job_tpu.yaml': f'{_KUBERNETES} --kind=job --tpu=v5e-8',
   'skypilot_gpus.yaml': (
     'skypilot toy --preset=small --gpus=A100:8 --nodes=2 --bucket=gs://mine '
-    '--workdir=runs/x --max_restarts=7'
+    '--workdir=runs/x --max_restarts=7 --env=A=b'
   ),
   'skypilot_tpus.yaml': (
     'skypilot toy --sweep=seeds --tpu=v5p-16 --infra=gcp/us-east5/us-east5-a '

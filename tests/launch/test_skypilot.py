@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ print(json.dumps({
   'arguments': resources.accelerator_args,
   'spot': resources.use_spot,
   'recovery': resources.job_recovery,
+  'variables': task.envs,
 }))
 """
 
@@ -97,7 +99,9 @@ def test_each_machine_gets_its_rank(machine, tmp_path):
       'setup with any',
       str(tmp_path / 'bucket'), str(tmp_path / 'checkout'),
       '-P', '-m', 'experiments.nth_farthest.train', '--preset=paper',
-      '--config.core.name=a *', '--cluster=none',
+      '--config.core.name=a *',
+      '--workdir=gs://mine/runs/nth_farthest-paper',
+      '--initialization_timeout=3600', '--cluster=none',
       '--coordinator_address=10.0.0.7:8476', '--num_processes=3',
       '--process_id=1',
   ]  # fmt: skip
@@ -108,13 +112,47 @@ def test_single_machine_needs_no_coordinator(machine):
   completed = machine(task, 'run', **variables(0, '10.0.0.7'))
   assert completed.stdout.splitlines()[5:] == [
     'experiments.nth_farthest.train',
+    '--workdir=gs://mine/runs/nth_farthest-quick',
     '--cluster=none',
   ]
 
 
 def test_hosts_of_a_slice_find_each_other(machine):
-  completed = machine(render(*TPU), 'run', **variables(1, '10.0.0.7', '10.0.0'))
-  assert completed.stdout.splitlines()[5:] == ['experiments.nth_farthest.train']
+  task = render(*TPU, '--initialization_timeout=60')
+  completed = machine(task, 'run', **variables(1, '10.0.0.7', '10.0.0'))
+  assert completed.stdout.splitlines()[5:] == [
+    'experiments.nth_farthest.train',
+    '--workdir=gs://mine/runs/nth_farthest-quick',
+    '--initialization_timeout=60',
+  ]
+
+
+@pytest.mark.parametrize(
+  ('bucket', 'workdir', 'expected'),
+  [
+    ('gs://mine', 'runs/x', 'gs://mine/runs/x'),
+    ('s3://mine/', 'x', 's3://mine/x'),
+    ('gs://mine', 'gs://other/x', 'gs://other/x'),
+  ],
+)
+def test_workdir_is_in_a_bucket(bucket, workdir, expected):
+  task = render(*TPU, f'--bucket={bucket}', f'--workdir={workdir}')
+  (flag,) = [word for word in task.split() if word.startswith('--workdir=')]
+  assert flag == f'--workdir={expected}'
+
+
+def test_default_workdir_is_the_trainers():
+  for experiment in job.experiments():
+    page = job.ROOT / 'experiments' / experiment / 'sweep.py'
+    assert 'quick' in runpy.run_path(str(page))['PRESETS']
+    task = render(*TPU, experiment=experiment)
+    assert f'--workdir=gs://mine/runs/{experiment}-quick ' in task
+
+
+def test_variables_are_set_on_every_machine():
+  value = '--xla_gpu_deterministic_ops=true: "é'
+  task = render(*GPUS, f'--env=XLA_FLAGS={value}', '--env=B=')
+  assert yaml.safe_load(task)['envs'] == {'XLA_FLAGS': value, 'B': ''}
 
 
 def test_missing_bucket_prevents_training(machine):
@@ -147,7 +185,8 @@ def test_sky_gets_a_task_for_each_run(tmp_path, monkeypatch):
   text = (tmp_path / 'tasks').read_text()
   for seed in range(5):
     assert f'name: nth-farthest-quick-seeds-seed-{seed}\n' in text
-    assert f'--workdir=runs/nth_farthest-quick_seeds/seed_{seed}' in text
+    workdir = f'gs://mine/runs/nth_farthest-quick_seeds/seed_{seed}'
+    assert f'--workdir={workdir} ' in text
 
 
 def test_missing_sky_exits(monkeypatch, capsys):
@@ -165,7 +204,12 @@ def test_missing_sky_exits(monkeypatch, capsys):
     ((*TPU, '--nodes=2'), 'remove --nodes'),
     ((*TPU, '--workdir=/elsewhere/x'), '--workdir=/elsewhere/x would be lost'),
     ((*TPU, '--workdir=../x'), '--workdir=../x would be lost'),
+    ((*TPU, '--workdir=/bucket/x'), '--workdir=/bucket/x would be lost'),
+    ((*TPU, '--bucket=mine'), '--bucket: expected gs://BUCKET'),
+    ((*TPU, '--env=A'), "--env: expected NAME=VALUE, got 'A'"),
     (('--tpu=v9-1',), 'invalid choice'),
+    # TPU VMs of this generation do not exist.
+    (('--tpu=v7x-8',), 'invalid choice'),
   ],
 )
 def test_invalid_arguments_exit(capsys, arguments, message):
@@ -191,8 +235,13 @@ def sky_python(tmp_path_factory):
   'arguments, expected',
   [
     (
-      ('--gpus=A100:8', '--nodes=2'),
-      {'nodes': 2, 'accelerators': {'A100': 8}, 'spot': False},
+      ('--gpus=A100:8', '--nodes=2', '--env=A=b'),
+      {
+        'nodes': 2,
+        'accelerators': {'A100': 8},
+        'spot': False,
+        'variables': {'A': 'b'},
+      },
     ),
     (
       ('--tpu=v5e-16', '--spot', '--infra=gcp/us-west4/us-west4-a'),
