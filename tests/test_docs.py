@@ -95,7 +95,7 @@ def commands(page):
   """Lines of a page, with continued lines joined, except other programs'."""
   for line in page.read_text().replace('\\\n', ' ').splitlines():
     if not line.strip('` |').startswith(OTHER_PROGRAMS):
-      yield re.sub(r'`(?:docker|gcloud|kubectl|sky) [^`]*`', '', line)
+      yield re.sub(r'`(?:docker|gcloud|kubectl|sky|xpk) [^`]*`', '', line)
 
 
 def program_flags():

@@ -44,20 +44,24 @@ CASES = {
     'slurm toy --sweep=seeds --parallel=2 --max_restarts=7 '
     '--gpus_per_node=8 --processes_per_node=2'
   ),
-  'jobset_cpu.yaml': f'{_KUBERNETES} --cpus=8 --memory=32Gi --queue=team',
-  'jobset_gpus.yaml': (
+  'jobset_cpu.json': f'{_KUBERNETES} --cpus=8 --memory=32Gi --queue=team',
+  'jobset_gpus.json': (
     f'{_KUBERNETES} --preset=small --nodes=2 --gpus=8 --gpu_type=nvidia-l4 '
     '--grace=300 --max_restarts=7 --spot --workdir=runs/x'
   ),
-  'jobset_tpus.yaml': (
+  'jobset_tpus.json': (
     f'{_KUBERNETES} --tpu=v5e-256 --node_selector=zone=a '
     '--service_account=writer'
   ),
-  'jobset_sweep.yaml': f'{_KUBERNETES} --sweep=seeds --gpus=1',
-  'indexed_job.yaml': (
+  'jobset_slices.json': (
+    'kubernetes toy --image=registry.example/rmc:1 --tpu=v7x-16 --slices=2 '
+    '--workdir=gs://mine/run --env=A=b --pod_annotation=example.com/c=d'
+  ),
+  'jobset_sweep.json': f'{_KUBERNETES} --sweep=seeds --gpus=1',
+  'indexed_job.json': (
     f'{_KUBERNETES} --kind=job --nodes=4 --name=mine --namespace=research'
   ),
-  'indexed_job_tpu.yaml': f'{_KUBERNETES} --kind=job --tpu=v5e-8',
+  'indexed_job_tpu.json': f'{_KUBERNETES} --kind=job --tpu=v5e-8',
   'skypilot_gpus.yaml': (
     'skypilot toy --preset=small --gpus=A100:8 --nodes=2 --bucket=gs://mine '
     '--workdir=runs/x --max_restarts=7 --env=A=b'
@@ -99,7 +103,8 @@ def render(command: str) -> str:
 
 def parse(name: str, text: str):
   """Returns the content of a golden file, in the form that is compared."""
-  return list(yaml.safe_load_all(text)) if name.endswith('.yaml') else text
+  is_data = name.endswith(('.yaml', '.json'))
+  return list(yaml.safe_load_all(text)) if is_data else text
 
 
 def main() -> None:

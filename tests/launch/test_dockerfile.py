@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from launch import job
-from launch import kubernetes
+from launch import pod
 
 DOCKERFILE = (job.ROOT / 'launch/Dockerfile').read_text()
 IGNORED = (job.ROOT / '.dockerignore').read_text()
@@ -97,9 +97,9 @@ def test_python_of_the_image_is_supported():
 
 
 def test_user_is_in_the_group_of_the_volumes():
-  assert steps()[-1] == ('USER', [str(kubernetes.GROUP)])
+  assert steps()[-1] == ('USER', [str(pod.GROUP)])
   (useradd,) = [w for name, w in steps() if name == 'RUN' and 'useradd' in w]
-  assert f'--uid={kubernetes.GROUP}' in useradd
+  assert f'--uid={pod.GROUP}' in useradd
 
 
 def test_programs_run_in_any_folder():

@@ -1,78 +1,81 @@
-"""Tests `launch.kubernetes`: valid manifests, names and refused options.
+"""Tests `launch.kubernetes` and `launch.pod`.
 
 tests/launch/goldens/ has whole manifests.
 """
 
+import copy
+import functools
 import json
 import math
 import os
-import pathlib
 import re
 import runpy
 
 import jsonschema
-import kubernetes_validate
 import pytest
-import yaml
 
 from launch import job
 from launch import kubernetes
 from launch import resources
+from tests.launch.manifests import dry_run
+from tests.launch.manifests import job_set_validator
+from tests.launch.manifests import job_spec
+from tests.launch.manifests import NEEDED
+from tests.launch.manifests import pod_spec
+from tests.launch.manifests import render
+from tests.launch.manifests import trainer
+from tests.launch.manifests import validate
 from tests.launch.programs import write_program
 
-SCHEMA = pathlib.Path(__file__).parent / 'schemas/jobset.json'
-# The oldest release with every field, and the newest known one.
-RELEASES = ('1.29', '1.37')
-NEEDED = ('--image=registry.example/rmc:1', '--claim=runs')
 MACHINES = {
   'cpu': [],
   'cpus': ['--nodes=3', '--cpus=4', '--memory=16Gi'],
-  'gpu': ['--gpus=1', '--queue=team', '--namespace=research'],
+  'gpu': ['--gpus=1', '--queue=team', '--priority=low', '--namespace=research'],
   'gpus': ['--nodes=2', '--gpus=8', '--gpu_type=nvidia-l4', '--spot'],
   'tpu': ['--tpu=v5e-4'],
-  'tpus': ['--tpu=v5e-256', '--node_selector=zone=a'],
+  'tpus': ['--tpu=v5e-256', '--node_selector=zone=a', '--env=A=b=c'],
+  'bucket': ['--workdir=s3://bucket/run', '--pod_annotation=a.example/b=c'],
 }
-
-
-def dry_run(capsys, *flags, experiment='nth_farthest'):
-  assert kubernetes.main([experiment, '--dry_run', *NEEDED, *flags]) == 0
-  return capsys.readouterr().out
-
-
-def render(capsys, *flags):
-  return list(yaml.safe_load_all(dry_run(capsys, *flags)))
-
-
-def job_spec(manifest):
-  if manifest['kind'] == 'Job':
-    return manifest['spec']
-  (replicated,) = manifest['spec']['replicatedJobs']
-  return replicated['template']['spec']
-
-
-def pod_spec(manifest):
-  return job_spec(manifest)['template']['spec']
-
-
-def trainer(manifest):
-  (container,) = pod_spec(manifest)['containers']
-  return container
 
 
 @pytest.mark.parametrize('kind', ['jobset', 'job'])
 @pytest.mark.parametrize('machine', MACHINES)
 def test_manifests_satisfy_the_published_schemas(capsys, kind, machine):
   for manifest in render(capsys, f'--kind={kind}', *MACHINES[machine]):
-    if manifest['kind'] == 'JobSet':
-      jsonschema.validate(manifest, json.loads(SCHEMA.read_text()))
-      manifest = {
-        'apiVersion': 'batch/v1',
-        'kind': 'Job',
-        'metadata': manifest['metadata'],
-        'spec': job_spec(manifest),
-      }
-    for release in RELEASES:
-      kubernetes_validate.validate(manifest, release, strict=True)
+    validate(manifest)
+
+
+@pytest.mark.parametrize(
+  ('path', 'value', 'message'),
+  [
+    (('spec', 'replicas'), 2, "'replicas' was unexpected"),
+    (('spec', 'failurePolicy', 'maxRestarts'), '3', "'3' is not of type"),
+    (('spec', 'failurePolicy', 'rules', 0, 'action'), 'Fail', 'is not one of'),
+    (
+      ('spec', 'replicatedJobs', 0, 'template', 'spec', 'backofLimit'),
+      0,
+      "'backofLimit' was unexpected",
+    ),
+  ],
+)
+def test_schema_of_a_job_set_refuses_mistakes(capsys, path, value, message):
+  (manifest,) = render(capsys)
+  broken = copy.deepcopy(manifest)
+  *parents, name = path
+  functools.reduce(lambda part, key: part[key], parents, broken)[name] = value
+  with pytest.raises(jsonschema.ValidationError, match=message):
+    job_set_validator().validate(broken)
+
+
+def test_queue_and_priority_are_labels_of_the_run_only(capsys):
+  (manifest,) = render(capsys, '--queue=team', '--priority=low')
+  assert manifest['metadata']['labels'] == {
+    'app.kubernetes.io/name': 'rmc-jax',
+    'kueue.x-k8s.io/queue-name': 'team',
+    'kueue.x-k8s.io/priority-class': 'low',
+  }
+  # Kueue would otherwise queue its Jobs too.
+  assert 'kueue' not in json.dumps(manifest['spec'])
 
 
 def test_only_slices_of_several_hosts_are_exclusive(capsys):
@@ -95,22 +98,15 @@ def test_chips_of_a_slice_equal_its_topology(capsys, tpu):
   )
 
 
-@pytest.mark.parametrize('kind', ['jobset', 'job'])
-def test_exit_code_decides_about_a_restart(capsys, kind):
-  (*_, manifest) = render(capsys, f'--kind={kind}', '--nodes=2')
-  rules = job_spec(manifest)['podFailurePolicy']['rules']
-  codes = [
-    (rule['action'], rule['onExitCodes']['values'])
-    for rule in rules
-    if 'onExitCodes' in rule
-  ]
-  assert codes == [
-    ('FailJob', [job.DIVERGED, job.CONFIGURATION_ERROR]),
-    ('Ignore', [job.PREEMPTED]),
-  ]
-  for rule in rules[:2]:
-    assert rule['onExitCodes']['containerName'] == trainer(manifest)['name']
-  assert pod_spec(manifest)['restartPolicy'] == 'Never'
+def test_a_run_of_several_slices_has_a_job_for_each(capsys):
+  (manifest,) = render(capsys, '--tpu=v5e-16', '--slices=3')
+  (replicated,) = manifest['spec']['replicatedJobs']
+  assert replicated['replicas'] == 3
+  assert replicated['template']['spec']['completions'] == 4
+  (annotation,) = manifest['metadata']['annotations']
+  assert annotation.endswith('/exclusive-topology')
+  # JAX finds the slices and hosts.
+  assert not any('process' in word for word in trainer(manifest)['command'])
 
 
 def test_single_pod_needs_no_service(capsys):
@@ -124,11 +120,11 @@ def test_names_of_a_sweep_are_valid_and_unique(capsys, experiment):
   for sweep, runs in runpy.run_path(str(path))['SWEEPS'].items():
     flags = [f'--sweep={sweep}', '--tpu=v5e-256']
     text = dry_run(capsys, *flags, experiment=experiment)
-    names = re.findall(r'^metadata:\n  name: "(.*)"$', text, re.MULTILINE)
+    names = [item['metadata']['name'] for item in json.loads(text)['items']]
     assert len(set(names)) == len(names) == len(runs)
     for name in names:
       assert re.fullmatch('[a-z]([a-z0-9-]*[a-z0-9])?', name)
-      assert len(f'{name}-host-0-63-abcde') <= 63
+      assert len(f'{name}-host-999-63-abcde') <= 63
 
 
 def test_long_names_are_shortened_and_stay_unique(capsys):
@@ -136,7 +132,7 @@ def test_long_names_are_shortened_and_stay_unique(capsys):
   names = [m['metadata']['name'] for m in render(capsys, *flags)]
   assert len(set(names)) == len(names) > 1
   assert all(name.startswith('a' * 30) for name in names)
-  assert all(len(f'{name}-host-0-9999-abcde') <= 63 for name in names)
+  assert all(len(f'{name}-host-999-9999-abcde') <= 63 for name in names)
 
 
 def test_flags_of_the_trainer_are_escaped(capsys):
@@ -145,6 +141,46 @@ def test_flags_of_the_trainer_are_escaped(capsys):
   command = trainer(manifest)['command']
   assert [word.replace('$$', '$') for word in command[4:7]] == flags
   assert command[4] == '--a=$$(JOB_COMPLETION_INDEX)'
+
+
+def test_variables_are_literal_and_replace_the_default(capsys):
+  flags = ['--env=A=$(B)=c', '--env=GLIBC_TUNABLES=']
+  (manifest,) = render(capsys, *flags)
+  assert trainer(manifest)['env'] == [
+    {'name': 'GLIBC_TUNABLES', 'value': ''},
+    {'name': 'A', 'value': '$$(B)=c'},
+  ]
+
+
+def test_annotations_of_pods_are_not_those_of_the_run(capsys):
+  (manifest,) = render(capsys, '--pod_annotation=example.com/a=b=c')
+  annotations = job_spec(manifest)['template']['metadata']['annotations']
+  assert annotations == {'example.com/a': 'b=c'}
+  assert 'annotations' not in manifest['metadata']
+
+
+@pytest.mark.parametrize('machine', ['--nodes=2', '--tpu=v5e-16'])
+def test_processes_wait_an_hour_for_each_other(capsys, machine):
+  def timeouts(*flags):
+    (manifest,) = render(capsys, *flags)
+    command = trainer(manifest)['command']
+    return [word for word in command if 'initialization' in word]
+
+  assert timeouts(machine) == ['--initialization_timeout=3600']
+  own = '--initialization_timeout=60'
+  assert timeouts(machine, own) == [own]
+  assert timeouts() == []
+
+
+def test_a_run_in_a_bucket_needs_no_claim(capsys):
+  flags = ['--image=i', '--workdir=gs://bucket/run', '--sweep=quick_seeds']
+  assert kubernetes.main(['nth_farthest', '--dry_run', *flags]) == 0
+  items = json.loads(capsys.readouterr().out)['items']
+  for seed, manifest in enumerate(items):
+    container = trainer(manifest)
+    assert f'--workdir=gs://bucket/run/seed_{seed}' in container['command']
+    assert {'volumeMounts', 'workingDir'}.isdisjoint(container)
+    assert 'volumes' not in pod_spec(manifest)
 
 
 @pytest.fixture
@@ -167,7 +203,7 @@ def test_kubectl_reads_the_output_of_the_dry_run(capsys, kubectl, kind):
 
 
 def test_missing_kubectl_is_reported(capsys, monkeypatch):
-  monkeypatch.setattr(kubernetes.shutil, 'which', lambda name: None)
+  monkeypatch.setenv('PATH', '')
   with pytest.raises(SystemExit) as exit_info:
     kubernetes.main(['nth_farthest', *NEEDED])
   assert exit_info.value.code == 77
@@ -189,6 +225,14 @@ def test_missing_kubectl_is_reported(capsys, monkeypatch):
     (['--kind=pod'], "--kind.*'pod'"),
     (['--workdir=/tmp/x'], '--workdir=/tmp/x .*below /claim'),
     (['--workdir=../x'], r'--workdir=\.\./x .*below /claim'),
+    (['--slices=2'], '--slices=2.*--tpu=v5e-16'),
+    (['--slices=2', '--tpu=v5e-8'], '--slices=2.*--tpu=v5e-16'),
+    (['--slices=2', '--tpu=v5e-16', '--kind=job'], '--slices=2.*--kind'),
+    (['--env=A'], "--env.*NAME=VALUE.*'A'"),
+    (['--env=1A=b'], "--env.*NAME=VALUE.*'1A=b'"),
+    (['--pod_annotation=a'], "--pod_annotation.*KEY=VALUE.*'a'"),
+    (['--initialization_timeout=0'], "--initialization_timeout.*1.*'0'"),
+    (['--patch=nowhere.yaml'], '--patch=nowhere.yaml.*No such file'),
   ],
 )
 def test_invalid_option_is_named_with_its_value(capsys, flags, message):
