@@ -144,14 +144,3 @@ def test_second_run_is_refused_and_changes_nothing(place, objects):
   assert f'{place} holds a run of another configuration' in output
   assert contents(objects) == before
   assert json.loads(before['config.json'])['config']['outputs'] != 9
-
-
-@pytest.mark.parametrize('milliseconds', [0, 100])
-def test_process_killed_while_the_other_saves_is_restarted(
-  place, uninterrupted, milliseconds
-):
-  faults = ['none', f'die_{milliseconds}_ms_into_save@20']
-  code, output = drills.supervise(place, faults, ['none', 'none'])
-  assert code == 0, output
-  assert drills.resumed_at(output) in (10, 20), output
-  assert_same(place, uninterrupted)

@@ -1,8 +1,8 @@
 """Emulates Google Cloud Storage: python -m tests.training.gcs_emulator PORT.
 
 Adds to gcp-storage-emulator what it lacks: requests that depend on the
-generation of an object (`ifGenerationMatch`), the header that reports it, and
-the range of a listing (`startOffset`, `endOffset`).
+generation of an object (`ifGenerationMatch`), the header that reports it, the
+range of a listing (`startOffset`, `endOffset`), and empty objects.
 """
 
 import functools
@@ -25,6 +25,8 @@ def _with_generations(handler):
     if request.query.get('ifGenerationMatch', [generation]) != [generation]:
       response.status = HTTPStatus.PRECONDITION_FAILED
       return
+    if request.method == 'POST' and request.data is None:
+      request._data = b''
     if request.method == 'GET':
       response['X-Goog-Generation'] = generation
     handler(request, response, storage)

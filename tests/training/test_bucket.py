@@ -76,12 +76,14 @@ def test_files_are_copied_back_and_forth(place, objects):
     assert not list(mirror.folder.iterdir())
     write(mirror.folder, 'config.json', 'figures/curve.png', 'metrics.jsonl')
     write(mirror.folder, 'config.json.5f.tmp')
+    (mirror.folder / 'empty').touch()
     assert mirror.folder.name == place.rpartition('/')[2]
   assert not mirror.folder.exists()
-  names = {'config.json', 'figures/curve.png', 'metrics.jsonl'}
+  names = {'config.json', 'empty', 'figures/curve.png', 'metrics.jsonl'}
   assert buckets.names(objects) == names
   with bucket.mirrored(place) as mirror:
     assert (mirror.folder / 'figures/curve.png').read_text().endswith('.png')
+    assert (mirror.folder / 'empty').read_text() == ''
     (mirror.folder / 'metrics.jsonl').write_text('changed')
     (mirror.folder / 'config.json').unlink()
   assert buckets.names(objects) == names - {'config.json'}

@@ -1,0 +1,100 @@
+"""Faults of a job of two processes, in a folder and in a bucket."""
+
+import contextlib
+import os
+import re
+import subprocess
+
+import pytest
+
+from rmc_jax.training import bucket
+from tests.faults import drills
+from tests.training.test_loop import metrics_of
+
+pytestmark = [
+  pytest.mark.slow,
+  pytest.mark.multiprocess,
+  pytest.mark.parametrize('scheme', ['gs'], indirect=True),
+]
+
+
+@pytest.fixture(params=['folder', 'bucket'])
+def place(request, tmp_path, scheme):
+  """The workdir of a test."""
+  if request.param == 'folder':
+    return str(tmp_path / 'run')
+  name = re.sub(r'\W', '_', request.node.name)
+  return f'{scheme}://bucket/{name}'
+
+
+def assert_same(place, complete):
+  """Asserts that a finished run equals one without a fault."""
+  with contextlib.ExitStack() as copies:
+    folder = complete.parent / place
+    if bucket.is_bucket(place):
+      folder = copies.enter_context(bucket.copied(place))
+    assert drills.digests(folder) == drills.digests(complete)
+    assert metrics_of(folder) == metrics_of(complete)
+    assert drills.saved_steps(folder) == [10, 20, 30]
+
+
+@pytest.mark.parametrize('milliseconds', [0, 100])
+def test_process_killed_while_the_other_saves_is_restarted(
+  place, uninterrupted, milliseconds
+):
+  faults = ['none', f'die_{milliseconds}_ms_into_save@20']
+  code, output = drills.supervise(place, faults, ['none', 'none'])
+  assert code == 0, output
+  assert drills.resumed_at(output) in (10, 20), output
+  assert_same(place, uninterrupted)
+
+
+BALLAST = ['--config.ballast=500000']  # 2 MB that nothing compresses.
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+  """A file system of 3 MB; yields its folder and a function to enlarge it."""
+  if os.geteuid() != 0:
+    pytest.skip('only root can mount a tmpfs')
+  folder = tmp_path / 'small'
+  folder.mkdir()
+
+  def mount(options):
+    command = ['mount', '-t', 'tmpfs', '-o', options, 'none', str(folder)]
+    return subprocess.run(command, capture_output=True, check=False).returncode
+
+  if mount('size=3m'):
+    pytest.skip('a tmpfs cannot be mounted here')
+  yield folder, lambda: mount('remount,size=100m')
+  subprocess.run(['umount', folder], check=True)
+
+
+@pytest.fixture(scope='module')
+def complete_run(tmp_path_factory):
+  workdir = tmp_path_factory.mktemp('complete')
+  for code, output in drills.run(workdir, 'none', 'none', flags=BALLAST):
+    assert code == 0, output
+  return workdir
+
+
+def test_full_disk_ends_the_job_and_with_space_it_resumes(
+  place, complete_run, small_disk, monkeypatch
+):
+  folder, enlarge = small_disk
+  if not bucket.is_bucket(place):
+    place = str(folder / 'run')
+  monkeypatch.setenv(
+    'TMPDIR', str(folder)
+  )  # Where runs in buckets write first.
+  ended = drills.run(place, 'none', 'none', flags=BALLAST)
+  assert ended[0][0] == 1, ended
+  assert ended[1][0] != 0, ended
+  assert re.search(
+    r'Saving step 20 .*disk full.*: step 10\.', ended[0][1], re.S
+  )
+  enlarge()
+  ended = drills.run(place, 'none', 'none', flags=BALLAST)
+  assert [code for code, _ in ended] == [0, 0], ended
+  assert drills.resumed_at(ended[0][1]) == 10
+  assert_same(place, complete_run)
