@@ -25,6 +25,7 @@ import tensorstore as ts
 from rmc_jax.errors import ConfigurationError
 from rmc_jax.training import lease
 from rmc_jax.training import manifest
+from rmc_jax.training.progress import print_line
 
 SCHEMES = ('gs', 's3')
 _SECONDS_BETWEEN_COPIES = 10.0
@@ -69,6 +70,7 @@ def mirrored(workdir: str) -> Iterator['Mirror']:
         yield mirror
     finally:
       mirror.close()
+      print_line(f'{mirror.folder} was copied to {workdir}.')
 
 
 @contextlib.contextmanager
@@ -84,6 +86,7 @@ def copied(workdir: str) -> Iterator[pathlib.Path]:
     with _renamed(folder, workdir):
       yield folder
     mirror.copy()
+    print_line(f'{folder} was copied to {workdir}.')
 
 
 class Mirror:

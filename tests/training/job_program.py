@@ -42,6 +42,10 @@ def main(output, address=None, count=None, process=None):
 
   results['evaluation'] = evaluate(state)
   results['divergence'] = describe_divergence(state)
+  results['from_primary'] = distributed.from_primary(
+    lambda: np.float32([-0.0, 5])
+  )
+  results['from_primary_error'] = describe_error_of_primary()
   np.savez(output, **results)
   distributed.shutdown()
 
@@ -127,6 +131,17 @@ def describe_divergence(state):
     parallel.assert_replicated(state._replace(params=params))
   except RuntimeError as error:
     return str(error)
+  return 'nothing'
+
+
+def describe_error_of_primary():
+  def fail():
+    raise OSError(f'{jax.process_index()}: no file')
+
+  try:
+    distributed.from_primary(fail)
+  except OSError as error:
+    return repr(error)
   return 'nothing'
 
 

@@ -71,13 +71,14 @@ def test_missing_bucket_raises(scheme):
     pass
 
 
-def test_files_are_copied_back_and_forth(place, objects):
+def test_files_are_copied_back_and_forth(place, objects, capsys):
   with bucket.mirrored(place) as mirror:
     assert not list(mirror.folder.iterdir())
     write(mirror.folder, 'config.json', 'figures/curve.png', 'metrics.jsonl')
     write(mirror.folder, 'config.json.5f.tmp')
     (mirror.folder / 'empty').touch()
     assert mirror.folder.name == place.rpartition('/')[2]
+  assert f'{mirror.folder} was copied to {place}.' in capsys.readouterr().out
   assert not mirror.folder.exists()
   names = {'config.json', 'empty', 'figures/curve.png', 'metrics.jsonl'}
   assert buckets.names(objects) == names

@@ -93,6 +93,10 @@ def test_two_processes_match_one_with_two_devices(tmp_path):
       first[name], alone[name], rtol=1e-5, err_msg=name
     )
   assert alone['evaluation'][1] == 7
+  for result in (first, second, alone):
+    # What process 0 made, with the sign of its zero; its error in all.
+    assert result['from_primary'].tobytes() == np.float32([-0.0, 5]).tobytes()
+    assert str(result['from_primary_error']) == "OSError('0: no file')"
   for key in ('typed', 'old'):
     assert np.all(np.diff(alone[f'{key}_losses'][:4]) != 0)
   for result in (first, second, alone):
@@ -111,6 +115,9 @@ def test_complete_arguments_skip_cluster_detection(monkeypatch):
     'initialize',
     lambda *place, **more: given.update(more, place=place),
   )
-  distributed.initialize('first:8476', 3, 1, detect=True)
+  distributed.initialize(
+    'first:8476', 3, 1, detect=True, initialization_timeout=7
+  )
   assert given['place'] == ('first:8476', 3, 1)
   assert given['cluster_detection_method'] == 'deactivate'
+  assert given['initialization_timeout'] == 7
