@@ -1,5 +1,6 @@
 """Tests rmc_jax/analysis/runs.py."""
 
+import contextlib
 import json
 import pathlib
 
@@ -56,6 +57,25 @@ def test_common_folder(tmp_path):
   )
   assert runs.common_folder([a]) == tmp_path / 'a'
   assert runs.common_folder([a, b]) == tmp_path
+
+
+def test_main_reads_workdirs_in_buckets(tmp_path, capsys, monkeypatch):
+  copied = []
+
+  @contextlib.contextmanager
+  def copy(workdir):
+    copied.append(workdir)
+    yield tmp_path
+
+  monkeypatch.setattr(runs.bucket, 'copied', copy)
+
+  def report(*folders):
+    return f'{folders}'
+
+  assert runs.main(report, 'Usage.', ['gs://b/run', 'x/a']) == 0
+  assert capsys.readouterr().out == f'{(tmp_path, pathlib.Path("x/a"))}\n'
+  assert copied == ['gs://b/run']
+  assert runs.main(report, 'Usage.', ['az://b/run']) == 77
 
 
 def test_main(tmp_path, capsys):
