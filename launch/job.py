@@ -32,7 +32,7 @@ class Run(NamedTuple):
   experiment: str  # a folder of experiments/
   name: str  # within its sweep; '' without a sweep
   flags: tuple[str, ...]  # the trainer's
-  workdir: str = ''  # if given or in a sweep; also among the flags
+  workdir: str  # the trainer's default if it is not among the flags
 
   def command(self, python: str, *more_flags: str) -> list[str]:
     """Returns the trainer's command line, which needs ROOT on PYTHONPATH."""
@@ -133,8 +133,9 @@ def parse(
       shared.append(f'--preset={options.preset}')
     if options.workdir is not None:
       shared.append(f'--workdir={options.workdir}')
-    flags = (*shared, *flags)
-    return options, [Run(options.experiment, '', flags, options.workdir or '')]
+    default = f'runs/{options.experiment}-{options.preset or "quick"}'
+    workdir = options.workdir or default
+    return options, [Run(options.experiment, '', (*shared, *flags), workdir)]
   _check_choice('--sweep', options.sweep, sweep_file['SWEEPS'])
   if options.preset:
     fail(

@@ -4,7 +4,8 @@
   python -m launch.local nth_farthest --sweep=quick_seeds --parallel=2
 
 Each process gets an equal share of the CPU cores and GPUs. A preempted run is
-restarted from its checkpoint, a crashed one at most --max_restarts times.
+restarted from its checkpoint, a crashed one at most --max_restarts times
+without a newer checkpoint.
 Ctrl-C or SIGTERM saves a checkpoint and stops; the same command then resumes.
 After all runs of a sweep are done, the experiment's analysis runs on them. The
 exit code is the trainer's; for a sweep, that of the first run that failed.
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 import functools
 import itertools
 import os
+import pathlib
 import shlex
 import shutil
 import socket
@@ -39,10 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
 
   def commands(run: job.Run, slot: int) -> list[list[str]]:
-    address, size = (
-      f'localhost:{options.port or _free_port()}',
-      options.processes,
-    )
+    address, size = f'localhost:{_free_port()}', options.processes
     result = []
     for rank in range(size):
       flags = job.rank_flags(address, size, rank) if size > 1 else []
@@ -65,11 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
   setup = subprocess.run([job.ROOT / 'launch/setup.sh'], check=False)
   if setup.returncode:
     return setup.returncode
+  workdirs = {run.name: run.workdir for run in runs}
   supervisor = processes.Supervisor(
     {run.name: functools.partial(commands, run) for run in runs},
     slots=slots,
     max_restarts=options.max_restarts,
     grace=options.grace,
+    progress=lambda name: _newest_checkpoint(workdirs[name]),
   )
   codes = supervisor.run()
   if options.sweep:
@@ -96,10 +97,6 @@ def _parser() -> job.Parser:
     default=30.0,
     help='seconds for the other processes of a run to exit after one has '
     'failed (default: 30)',
-  )
-  parser.add_integer(
-    '--port',
-    'port of process 0, for --processes of 2 or more (default: a free port)',
   )
   return parser
 
@@ -156,6 +153,13 @@ def _cores() -> list[str]:
   if not hasattr(os, 'sched_getaffinity'):  # macOS.
     return []
   return [str(core) for core in sorted(os.sched_getaffinity(0))]
+
+
+def _newest_checkpoint(workdir: str) -> int | None:
+  """Returns the step of the newest complete checkpoint."""
+  manifests = pathlib.Path(workdir, 'checkpoints').glob('*/manifest.json')
+  names = [path.parent.name for path in manifests]
+  return max((int(name) for name in names if name.isdigit()), default=None)
 
 
 def _free_port() -> int:

@@ -4,7 +4,9 @@ A group holds all processes of one run. When one of them fails the others cannot
 continue: they get a grace period to log the error and exit, then are killed.
 """
 
+import collections
 from collections.abc import Callable
+from collections.abc import Hashable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -37,16 +39,17 @@ class Supervisor:
 
   The exit codes of a run's processes decide: `job.FINAL` codes finish the run,
   a preempted run is restarted, a crashed one is restarted at most
-  `max_restarts` times. SIGTERM, SIGINT and SIGHUP reach the processes as
-  SIGTERM, on which trainers save a checkpoint; nothing is started afterwards. A
-  second signal kills the processes.
+  `max_restarts` times without progress. SIGTERM, SIGINT and SIGHUP reach the
+  processes as SIGTERM, on which trainers save a checkpoint; nothing is started
+  afterwards. A second signal kills the processes.
 
   Args:
     runs: name -> commands, in the order in which they are started; the name is
       '' if there is only one.
     slots: number of runs at once, each in its own slot.
-    max_restarts: crashes after which a run is restarted.
+    max_restarts: crashes at the same progress after which a run is restarted.
     grace: seconds for the other processes of a group after one has failed.
+    progress: name of a run -> its progress, such as the newest checkpoint.
   """
 
   def __init__(
@@ -56,10 +59,12 @@ class Supervisor:
     slots: int,
     max_restarts: int,
     grace: float,
+    progress: Callable[[str], Hashable] = lambda name: None,
   ):
     self._waiting = iter(runs.items())
     self._slots = slots
     self._max_restarts = max_restarts
+    self._progress = progress
     self._grace = grace
     # A run that never starts counts as preempted.
     self._codes = dict.fromkeys(runs, job.PREEMPTED)
@@ -86,7 +91,7 @@ class Supervisor:
   def _fill(self, slot: int) -> Iterator[None]:
     """Completes one waiting run after another; yields while one runs."""
     for name, commands in self._waiting:
-      crashes = 0
+      crashes = collections.Counter()  # By progress.
       delay: float | None = 0.0
       while delay is not None:
         start = time.monotonic() + delay
@@ -101,10 +106,11 @@ class Supervisor:
           yield
         self._running.remove(group)
         self._codes[name] = code
-        crashes += code not in (*job.FINAL, job.PREEMPTED)
         delay = self._restart_delay(name, code, crashes)
 
-  def _restart_delay(self, name: str, code: int, crashes: int) -> float | None:
+  def _restart_delay(
+    self, name: str, code: int, crashes: collections.Counter
+  ) -> float | None:
     """Returns the seconds until the restart, or None if the run is over."""
     who = f'{name} ' if name else ''
     ended = f'{who}ended with {describe(code)}'
@@ -114,12 +120,14 @@ class Supervisor:
     if code == job.PREEMPTED:
       job.log(f'{who}was preempted; restarting')
       return 0.0
-    most = self._max_restarts
-    if crashes > most:
+    progress, most = self._progress(name), self._max_restarts
+    crashes[progress] += 1
+    count = crashes[progress]
+    if count > most:
       job.log(f'{ended}; giving up after {most} restarts')
       return None
-    delay = min(2.0 ** (crashes - 1), _LONGEST_PAUSE)
-    job.log(f'{ended}; restart {crashes} of {most} in {delay:g} s')
+    delay = min(2.0 ** (count - 1), _LONGEST_PAUSE)
+    job.log(f'{ended}; restart {count} of {most} in {delay:g} s')
     return delay
 
   def _on_signal(self, number: int, frame: object) -> None:

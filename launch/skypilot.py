@@ -124,11 +124,9 @@ def task(options: argparse.Namespace, run: job.Run) -> str:
 
 def _workdir(options: argparse.Namespace, run: job.Run) -> str:
   """Returns the workdir, by default the trainer's, in the bucket."""
-  preset = options.preset or 'quick'
-  workdir = run.workdir or f'runs/{run.experiment}-{preset}'
-  if job.in_bucket(workdir):
-    return workdir
-  return f'{options.bucket.rstrip("/")}/{workdir}'
+  if job.in_bucket(run.workdir):
+    return run.workdir
+  return f'{options.bucket.rstrip("/")}/{run.workdir}'
 
 
 def _launch(text: str, flags: Sequence[str]) -> int:

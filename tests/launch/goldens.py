@@ -30,9 +30,7 @@ SWEEPS = {
 """
 _KUBERNETES = 'kubernetes toy --image=registry.example/rmc:1 --claim=runs'
 CASES = {
-  'local_processes.sh': (
-    'local toy --preset=small --processes=2 --port=9876 --lr=0.1'
-  ),
+  'local_processes.sh': ('local toy --preset=small --processes=2 --lr=0.1'),
   'local_sweep.sh': 'local toy --sweep=seeds --parallel=2',
   'slurm_cpu.sbatch': 'slurm toy',
   'slurm_gpus.sbatch': (
@@ -94,6 +92,9 @@ def render(command: str) -> str:
     stack.enter_context(mock.patch.object(job, 'ROOT', root))
     stack.enter_context(mock.patch.object(local, '_cores', return_value='0123'))
     stack.enter_context(mock.patch.object(local, '_gpus', list))
+    stack.enter_context(
+      mock.patch.object(local, '_free_port', return_value=9876)
+    )
     stack.enter_context(mock.patch('shutil.which', lambda name: name))
     stack.enter_context(contextlib.redirect_stdout(output))
     main = importlib.import_module(f'launch.{launcher}').main

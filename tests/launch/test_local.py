@@ -12,7 +12,10 @@ import time
 
 import pytest
 
+from launch import job
 from launch import local
+from launch import processes
+from tests.launch.programs import write_program
 
 RUN = '--config.run'
 TINY = (
@@ -107,7 +110,7 @@ def test_sweep_ends_with_its_analysis_if_all_runs_are_done(
     is_analysis = any('analysis' in word for word in commands[-1])
     return subprocess.CompletedProcess(command, 5 if is_analysis else 0)
 
-  monkeypatch.setattr(local.processes, 'Supervisor', FakeSupervisor)
+  monkeypatch.setattr(processes, 'Supervisor', FakeSupervisor)
   monkeypatch.setattr(local.subprocess, 'run', run)
   arguments = ['learn_to_execute', '--sweep=quick_seeds', '--workdir=here']
   assert local.main(arguments) == expected
@@ -137,6 +140,44 @@ def test_indivisible_gpus_are_refused(capsys, machine):
     local.main(['nth_farthest', '--processes=2'])
   assert exit_info.value.code == 77
   assert re.search('3 GPUs .* 2 processes', capsys.readouterr().err)
+
+
+# See test_processes.py.
+@pytest.mark.filterwarnings('ignore:os.fork:RuntimeWarning')
+@pytest.mark.parametrize(
+  ('flags', 'workdir'),
+  [
+    ([], 'runs/toy-quick'),
+    (['--preset=small'], 'runs/toy-small'),
+    (['--workdir=mine'], 'mine'),
+  ],
+)
+def test_newer_checkpoint_resets_the_number_of_restarts(
+  machine, monkeypatch, tmp_path, capfd, flags, workdir
+):
+  machine()
+  write_program(tmp_path / 'launch/setup.sh', 'exit 0')
+  experiment = tmp_path / 'experiments/toy'
+  experiment.mkdir(parents=True)
+  (experiment / 'train.py').touch()
+  (experiment / 'sweep.py').write_text('PRESETS = {"small": {}}')
+  # Crashes twice at step 200, then at step 1000.
+  write_program(
+    tmp_path / '.venv/bin/python',
+    'echo >>attempts',
+    'step=$(($(wc -l <attempts) > 2 ? 1000 : 200))',
+    f'cd {workdir}/checkpoints || exit 9',
+    'mkdir -p $step quarantined/9000 8000',
+    'touch {$step,quarantined/9000}/manifest.json',
+    'exit 3',
+  )
+  (tmp_path / workdir / 'checkpoints').mkdir(parents=True)
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(job, 'ROOT', tmp_path)
+  monkeypatch.setattr(processes, '_LONGEST_PAUSE', 0.01)
+  assert local.main(['toy', '--max_restarts=2', *flags]) == 3
+  counts = re.findall(r'restart (\d) of 2', capfd.readouterr().err)
+  assert counts == ['1', '2', '1', '2']
 
 
 class Launched:

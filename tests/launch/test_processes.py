@@ -3,6 +3,7 @@
 import functools
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -29,9 +30,9 @@ def ends_with(*codes):
   return {'run': lambda slot: [python(f'exit({remaining.pop(0)})')]}
 
 
-def supervise(runs, slots=1, max_restarts=2, grace=10.0):
+def supervise(runs, slots=1, max_restarts=2, grace=10.0, **options):
   supervisor = processes.Supervisor(
-    runs, slots=slots, max_restarts=max_restarts, grace=grace
+    runs, slots=slots, max_restarts=max_restarts, grace=grace, **options
   )
   return supervisor.run()
 
@@ -69,6 +70,17 @@ def test_number_of_restarts_is_limited(capfd, monkeypatch):
   log = capfd.readouterr().err
   assert 'ended with 1 (crash); restart 1 of 2' in log
   assert 'after 2 restarts' in log
+
+
+def test_progress_resets_the_number_of_restarts(capfd, monkeypatch):
+  monkeypatch.setattr(processes, '_LONGEST_PAUSE', 0.01)
+  # The last: the newest checkpoint was damaged, so an older one is the newest.
+  steps = [100, 100, 200, 100]
+  runs = ends_with(1, 1, 1, 5, 0)
+  assert supervise(runs, progress=lambda name: steps.pop(0)) == {'run': 5}
+  log = capfd.readouterr().err
+  counts = re.findall(r'restart (\d) of 2', log)
+  assert counts == ['1', '2', '1']
 
 
 def test_output_lines_start_with_the_rank(capfd):
