@@ -19,6 +19,8 @@ import yaml
 
 from launch import job
 from launch import local
+from launch import slurm
+from tests.launch.programs import write_program
 
 FOLDER = pathlib.Path(__file__).parent / 'goldens'
 # An experiment of the goldens' own, so that no change to a real one matters.
@@ -36,7 +38,11 @@ CASES = {
   'slurm_gpus.sbatch': (
     'slurm toy --preset=small --nodes=3 --gpus_per_node=8 --cpus_per_task=5 '
     '--time=1-00:00:00 --partition=long --account=mine --grace=240 '
-    '--sbatch=--constraint=a100'
+    '--sbatch=--constraint=a100 --exclude=n[1-2] '
+    '--srun_arg=--container-image=registry.example/rmc:1'
+  ),
+  'slurm_elastic.sbatch': (
+    'slurm toy --nodes=4 --min_nodes=1 --gpus_per_node=8'
   ),
   'slurm_sweep.sbatch': (
     'slurm toy --sweep=seeds --parallel=2 --max_restarts=7 '
@@ -82,6 +88,9 @@ def render(command: str) -> str:
     experiment.mkdir(parents=True)
     (experiment / 'train.py').touch()
     (experiment / 'sweep.py').write_text(SWEEP)
+    write_program(
+      root / '.venv/bin/python', """echo '{"config": {"batch_size": 64}}'"""
+    )
     environment = {
       name: value
       for name, value in os.environ.items()
@@ -95,6 +104,8 @@ def render(command: str) -> str:
     stack.enter_context(
       mock.patch.object(local, '_free_port', return_value=9876)
     )
+    nodes = ['long 64 UNLIMITED gpu:a100:8', 'short* 48 40 gpu:8(S:0-1)']
+    stack.enter_context(mock.patch.object(slurm, '_nodes', return_value=nodes))
     stack.enter_context(mock.patch('shutil.which', lambda name: name))
     stack.enter_context(contextlib.redirect_stdout(output))
     main = importlib.import_module(f'launch.{launcher}').main
