@@ -180,13 +180,20 @@ def _directives(
   folder: pathlib.Path,
 ) -> list[str]:
   array = num_runs > 1
-  fewest = f'{options.min_nodes}-' if options.min_nodes else ''
   limit = f'%{options.parallel}' if options.parallel else ''
-  flags = {
-    'job-name': options.experiment,
-    'nodes': f'{fewest}{options.nodes}',
+  size = {
+    'nodes': options.nodes,
     'ntasks-per-node': tasks,
     'cpus-per-task': cpus,
+  }
+  if options.min_nodes:
+    # With a number of tasks Slurm would not give more nodes than these need.
+    size = {
+      'nodes': f'{options.min_nodes}-{options.nodes}',
+      'mincpus': tasks * (cpus or 1),
+    }
+  flags = size | {
+    'job-name': options.experiment,
     'gpus-per-node': options.gpus_per_node,
     'time': options.time,
     'partition': options.partition,
@@ -226,7 +233,7 @@ done
 ended_by_slurm=
 trap 'ended_by_slurm=yes' TERM
 srun {srun} --kill-on-bad-exit=0 --wait=60 \\
-  --nodes="$nodes" --ntasks=$((nodes * {tasks})) \\
+  --nodes="$nodes" --ntasks-per-node={tasks} \\
   {task} "${{run[@]}}"
 code=$?
 case $code in

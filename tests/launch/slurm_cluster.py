@@ -11,6 +11,7 @@ import os
 import pathlib
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -34,6 +35,8 @@ SelectTypeParameters=CR_Core
 MpiDefault=none
 ReturnToService=2
 KillWait=60
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool.%n
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -42,7 +45,10 @@ SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd.%n.log
 SlurmdParameters=config_overrides
 {nodes}
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=DEFAULT Nodes=ALL MaxTime=INFINITE State=UP
+PartitionName=all Default=YES PriorityTier=2 PreemptMode=OFF
+PartitionName=low PriorityTier=1
+PartitionName=low_grace PriorityTier=1 GraceTime=60
 """
 
 
@@ -120,9 +126,26 @@ def running(folder: pathlib.Path, nodes: int) -> Iterator[dict[str, str]]:
     _HOSTS.write_text(hosts)
 
 
+def processes(*words: str) -> list[int]:
+  """Returns the processes with these arguments or environment variables."""
+  found = []
+  for folder in pathlib.Path('/proc').glob('[0-9]*'):
+    with contextlib.suppress(OSError):
+      files = [(folder / name).read_bytes() for name in ('cmdline', 'environ')]
+      if {*words} <= {*b'\0'.join(files).decode(errors='replace').split('\0')}:
+        found.append(int(folder.name))
+  return found
+
+
+def kill_node(name: str) -> None:
+  """Kills all processes of a node at once."""
+  for pid in processes(name) + processes(f'SLURMD_NODENAME={name}'):
+    os.kill(pid, signal.SIGKILL)
+
+
 def _idle_nodes(environment) -> int:
   shown = subprocess.run(
-      ['sinfo', '--noheader', '--Node', '--format=%T'],
+      ['sinfo', '--noheader', '--Node', '--partition=all', '--format=%T'],
       env=environment, capture_output=True, text=True, check=False,
   )  # fmt: skip
   return shown.stdout.split().count('idle')

@@ -183,7 +183,7 @@ def test_array_task_runs_its_run(run_script):
   _, runs = job.parse(slurm._parser(), ['nth_farthest', '--sweep=quick_seeds'])
   command = ' '.join(runs[3].command(str(job.ROOT / '.venv/bin/python')))
   assert output == (
-    'srun --label --kill-on-bad-exit=0 --wait=60 --nodes=1 --ntasks=1 '
+    'srun --label --kill-on-bad-exit=0 --wait=60 --nodes=1 --ntasks-per-node=1 '
     f'{job.ROOT}/launch/slurm_task.sh {command}\n'
   )
 
@@ -197,7 +197,7 @@ def test_start_uses_the_most_nodes_that_divide_the_batch(
   monkeypatch.setattr(slurm, '_batch_size', lambda run, python: 64)
   flags = ['--nodes=4', '--min_nodes=1', '--gpus_per_node=8']
   _, output = run_script(0, *flags, SLURM_JOB_NUM_NODES=nodes)
-  assert f' --nodes={used} --ntasks={8 * used} ' in output
+  assert f' --nodes={used} --ntasks-per-node=8 ' in output
 
 
 def test_preempted_job_is_requeued_without_limit(run_script):
