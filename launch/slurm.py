@@ -154,6 +154,8 @@ def _node_counts(
 
 def _batch_size(run: job.Run, python: str) -> int:
   """Returns the size that the devices of a run must divide."""
+  if not os.path.exists(python):
+    job.fail('argument --min_nodes: run launch/setup.sh before a dry run')
   shown = subprocess.run(
     run.command(python, '--print_config'),
     env=os.environ | {'PYTHONPATH': str(job.ROOT)},

@@ -89,6 +89,14 @@ def test_job_may_run_on_the_numbers_of_nodes_that_divide_the_batch(
   assert 'counts=(8 6 5 4 3 2)' in output
 
 
+def test_dry_run_with_min_nodes_needs_the_packages(capsys, tmp_path):
+  run = job.Run('nth_farthest', '', (), 'runs/mine')
+  with pytest.raises(SystemExit) as exit_info:
+    slurm._batch_size(run, str(tmp_path / 'python'))
+  assert exit_info.value.code == 77
+  assert '--min_nodes: run launch/setup.sh' in capsys.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ('arguments', 'message'),
