@@ -47,8 +47,7 @@ SlurmdParameters=config_overrides
 {nodes}
 PartitionName=DEFAULT Nodes=ALL MaxTime=INFINITE State=UP
 PartitionName=all Default=YES PriorityTier=2 PreemptMode=OFF
-PartitionName=low PriorityTier=1
-PartitionName=low_grace PriorityTier=1 GraceTime=60
+PartitionName=low PriorityTier=1 GraceTime=60
 """
 
 

@@ -178,6 +178,7 @@ def uninterrupted(shared_cluster, tmp_path_factory):
   return digests(workdir, STEPS)
 
 
+# A preemption without GraceTime is such a requeue.
 def test_requeued_job_resumes(cluster, tmp_path, uninterrupted):
   job = cluster.submit(tmp_path / 'run')
   with job.paused():
@@ -187,9 +188,8 @@ def test_requeued_job_resumes(cluster, tmp_path, uninterrupted):
   assert digests(job.workdir, STEPS) == uninterrupted
 
 
-@pytest.mark.parametrize('partition', ['low', 'low_grace'])
-def test_preempted_job_resumes(cluster, tmp_path, uninterrupted, partition):
-  job = cluster.submit(tmp_path / 'run', f'--partition={partition}')
+def test_job_preempted_with_grace_resumes(cluster, tmp_path, uninterrupted):
+  job = cluster.submit(tmp_path / 'run', '--partition=low')
   with job.paused():
     cluster.run(
       'sbatch', '--nodes=4', '--exclusive', '--output=/dev/null', '--wrap=true'
@@ -214,8 +214,8 @@ def test_cancelled_job_saves_and_the_same_command_resumes(
 
 
 def test_job_resumes_after_its_time_limit(cluster, tmp_path, uninterrupted):
-  # Slurm may send the signal a minute early; these numbers leave 15 seconds.
-  job = cluster.submit(tmp_path / 'run', '--time=1', '--grace=15')
+  # Slurm sends the signal up to half a minute earlier, so after 25 seconds.
+  job = cluster.submit(tmp_path / 'run', '--time=1', '--grace=5')
   with job.paused():
     pass
   job.start_again()
