@@ -1,5 +1,6 @@
 """Tests `launch.local`: the commands of a dry run, then real training."""
 
+import itertools
 import json
 import os
 import pathlib
@@ -66,8 +67,10 @@ def test_one_process_gets_all_gpus_and_cores(capsys, machine):
   assert not [flag for flag in command if 'process' in flag]
 
 
-def test_parallel_runs_share_gpus_and_cores(capsys, machine):
+def test_parallel_runs_share_gpus_and_cores(capsys, machine, monkeypatch):
   machine(gpus='0,1,2,3')
+  # The system may return a port twice.
+  monkeypatch.setattr(local, '_free_port', itertools.count(4000).__next__)
   *commands, analysis = dry_run(
     capsys, '--sweep=quick_seeds', '--parallel=2', '--processes=2'
   )
