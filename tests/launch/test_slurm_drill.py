@@ -164,11 +164,11 @@ def shared_cluster(checkout, tmp_path_factory):
 
 @pytest.fixture
 def cluster(shared_cluster):
-  """The cluster with all nodes free."""
+  """The cluster; the jobs of a test that fails are cancelled."""
+  yield shared_cluster
   shared_cluster.run('scancel', '--user=root')
   while shared_cluster.run('squeue', '--noheader'):
     time.sleep(0.2)
-  return shared_cluster
 
 
 @pytest.fixture(scope='module')
