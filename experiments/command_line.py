@@ -202,13 +202,13 @@ def _run(
   _set_up_devices()
   workdir = FLAGS.workdir or f'runs/{experiment}-{preset}'
   try:
+    distributed.check_same('configuration', text)
     # Locks the workdir before reading or writing it.
     with training.Runner(
       workdir,
       watchdog_seconds=FLAGS.watchdog_seconds,
       started=goodput.process_start_time(),
     ) as runner:
-      distributed.check_same('configuration', text)
       distributed.from_primary(
         lambda: configuration.check_workdir(runner.workdir, text, config)
       )

@@ -98,11 +98,26 @@ def check_same_corpus(workdir: pathlib.Path, corpus: Corpus) -> None:
   # The digest of the words and the size of each split.
   here: dict[str, Any] = {'vocabulary': corpus.vocabulary.digest}
   here |= {split: len(corpus.ids[split]) for split in SPLITS}
+  distributed.check_same('text', json.dumps(here))
+  distributed.from_primary(lambda: _check_text(workdir, here))
+
+
+def check_vocabulary(workdir: pathlib.Path, vocabulary: Vocabulary) -> None:
+  """Like `check_same_corpus`, for the vocabulary alone."""
+  there = _read_identity(workdir / TEXT)
+  if there is not None and there.get('vocabulary') != vocabulary.digest:
+    raise ConfigurationError(
+      f'{workdir} was trained with another vocabulary ({workdir / TEXT}), so '
+      'the ids would mean other words. Pass the folder of its text with '
+      '--data_dir.'
+    )
+
+
+def _check_text(workdir: pathlib.Path, here: dict[str, Any]) -> None:
+  """Compares the text with that of the workdir, or records it there."""
   path, text = workdir / TEXT, json.dumps(here)
-  distributed.check_same('text', text)
   if not any(workdir.glob('checkpoints/*')):
-    if distributed.is_primary():
-      files.atomic_write(path, text.encode())
+    files.atomic_write(path, text.encode())
     return
   there = _read_identity(path)
   if there is None:
@@ -115,17 +130,6 @@ def check_same_corpus(workdir: pathlib.Path, corpus: Corpus) -> None:
       f'{workdir} was trained on another text: {", ".join(differing)} differ '
       f'({path} has {there}, --config.data_dir has {here}). Pass '
       '--config.data_dir of that text, or another --workdir.'
-    )
-
-
-def check_vocabulary(workdir: pathlib.Path, vocabulary: Vocabulary) -> None:
-  """Like `check_same_corpus`, for the vocabulary alone."""
-  there = _read_identity(workdir / TEXT)
-  if there is not None and there.get('vocabulary') != vocabulary.digest:
-    raise ConfigurationError(
-      f'{workdir} was trained with another vocabulary ({workdir / TEXT}), so '
-      'the ids would mean other words. Pass the folder of its text with '
-      '--data_dir.'
     )
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-import contextlib
 import json
 import os
 import pathlib
@@ -121,20 +120,22 @@ def main(
 ) -> int:
   """Prints the report of the folders in `arguments`; returns the exit code.
 
-  Those in a bucket are copied, and files that change are copied back.
+  One in a bucket is copied, and files that change are copied back.
   """
   if not arguments or '--help' in arguments:
     (sys.stdout if arguments else sys.stderr).write(f'{usage}\n')
     return 0 if arguments else CONFIGURATION_ERROR
   try:
-    with contextlib.ExitStack() as copies:
-      folders = [
-        copies.enter_context(bucket.copied(each))
-        if bucket.is_bucket(each)
-        else pathlib.Path(each)
-        for each in arguments
-      ]
-      sys.stdout.write(report(*folders) + '\n')
+    if not any(map(bucket.is_bucket, arguments)):
+      sys.stdout.write(report(*map(pathlib.Path, arguments)) + '\n')
+      return 0
+    if len(arguments) > 1:
+      raise ConfigurationError(
+        'Figures of several runs are written next to them, so copy the runs '
+        f'from the bucket to one folder first. Got: {" ".join(arguments)}.'
+      )
+    with bucket.copied(arguments[0]) as folder:
+      sys.stdout.write(report(folder) + '\n')
   except (OSError, ValueError) as error:
     sys.stderr.write(f'analysis: {error}\n')
     return CONFIGURATION_ERROR

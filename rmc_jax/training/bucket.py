@@ -5,17 +5,20 @@ in a temporary folder, and a thread copies files that change to the bucket:
 
 - the manifest of a checkpoint after all other files, so a checkpoint in the
   bucket is complete, and no newer than the metrics, or has no manifest;
-- removals last, the manifest of a checkpoint before its other files.
+- removals last, the manifest of a checkpoint before its other files. Only files
+  of checkpoints are removed, while there is a complete one.
 
 At the start, everything but incomplete checkpoints is copied from the bucket.
 """
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
 import os
 import pathlib
 import re
+import shutil
 import tempfile
 import threading
 
@@ -29,8 +32,15 @@ from rmc_jax.training.progress import print_line
 
 SCHEMES = ('gs', 's3')
 _SECONDS_BETWEEN_COPIES = 10.0
-_CHECKPOINT = re.compile(r'(checkpoints/\d+)/')
+_BYTES_IN_FLIGHT = 256 * 2**20
+_READS_IN_FLIGHT = 32
+_CHECKPOINTS = 'checkpoints/'
+_STEP = re.compile(r'checkpoints/\d+/')
 _PERMANENT = re.compile('NOT_FOUND|PERMISSION_DENIED|UNAUTHENTICATED|INVALID')
+
+
+class CopyFailed(RuntimeError):
+  """Files could not be copied to the bucket."""
 
 
 def is_bucket(workdir: str | os.PathLike) -> bool:
@@ -57,105 +67,129 @@ def mirrored(workdir: str) -> Iterator['Mirror']:
   Raises:
     ConfigurationError: another process is training there, or the bucket
       cannot be used.
+    CopyFailed: the last files were not copied. Their folder, which the message
+      names, is kept. Only logged if another error ends the run.
   """
   with contextlib.ExitStack() as contexts:
-    with _explained(workdir):
+    with _configuration_errors(workdir):
       store = _open(workdir)
-      contexts.enter_context(lease.hold(store, workdir))
-      mirror = Mirror(store, contexts.enter_context(_folder(workdir)))
+      contexts.enter_context(lease.acquire_lease(store, workdir))
+      mirror = Mirror(store, _temporary_folder(workdir), workdir)
       mirror.download()
     mirror.start()
     try:
-      with _renamed(mirror.folder, workdir):
+      with _replace_folder_in_errors(mirror.folder, workdir):
         yield mirror
-    finally:
-      mirror.close()
-      print_line(f'{mirror.folder} was copied to {workdir}.')
+    except BaseException:
+      try:
+        mirror.close()
+      except CopyFailed as error:
+        logging.error('%s', error)
+      raise
+    mirror.close()
 
 
 @contextlib.contextmanager
-def copied(workdir: str) -> Iterator[pathlib.Path]:
+def copied(
+  workdir: str, *, checkpoints: bool = False
+) -> Iterator[pathlib.Path]:
   """Yields a copy of a workdir in a bucket; files that change are copied back.
 
-  For analyses. The run may be in progress.
+  For analyses, with or without `checkpoints`. The run may be in progress.
   """
-  with _folder(workdir) as folder:
-    with _explained(workdir):
-      mirror = Mirror(_open(workdir), folder)
-      mirror.download(clean=False)
-    with _renamed(folder, workdir):
-      yield folder
-    mirror.copy()
-    print_line(f'{folder} was copied to {workdir}.')
+  mirror = Mirror(_open(workdir), _temporary_folder(workdir), workdir)
+  with _configuration_errors(workdir):
+    mirror.download(clean=False, checkpoints=checkpoints)
+  with _replace_folder_in_errors(mirror.folder, workdir):
+    yield mirror.folder
+  mirror.finish()
 
 
 class Mirror:
   """Copies the files of a folder to a bucket when they change."""
 
-  def __init__(self, store: ts.KvStore, folder: pathlib.Path):
+  def __init__(self, store: ts.KvStore, folder: pathlib.Path, workdir: str):
     self.folder = folder
-    self._store = store
+    self._store, self._workdir = store, workdir
     # File -> modification time and size of the copy in the bucket.
     self._copies: dict[str, tuple[int, int]] = {}
     self._wake, self._stopping = threading.Event(), False
     self._thread = threading.Thread(target=self._run, daemon=True)
     self._error: Exception | None = None
 
-  def download(self, *, clean: bool = True) -> None:
+  def download(self, *, clean: bool = True, checkpoints: bool = True) -> None:
     """Copies everything but incomplete checkpoints from the bucket.
 
     With `clean`, these are removed: processes that were killed left them.
+    Without `checkpoints`, no checkpoint is copied.
     """
     names = {key.decode() for key in self._store.list().result()}
+    # Tools make empty objects with such names to show folders.
+    names = {name for name in names if name and not name.endswith('/')}
     names.discard(lease.FILE_NAME)
     incomplete = {name for name in names if not _is_complete(name, names)}
     if clean:
       self._remove(incomplete)
-    names -= incomplete
-    reads = {name: self._store.read(name) for name in names}
-    for name, read in reads.items():
-      path = self.folder / name
-      path.parent.mkdir(parents=True, exist_ok=True)
-      path.write_bytes(read.result().value)
-      self._copies[name] = _version(path)
+    wanted = [
+      name
+      for name in sorted(names - incomplete)
+      if checkpoints or not name.startswith(_CHECKPOINTS)
+    ]
+    for start in range(0, len(wanted), _READS_IN_FLIGHT):
+      group = wanted[start : start + _READS_IN_FLIGHT]
+      reads = [self._store.read(name) for name in group]
+      for name, read in zip(group, reads, strict=True):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(read.result().value)
+        self._copies[name] = _version(path)
 
   def start(self) -> None:
     """Starts the thread."""
     self._thread.start()
 
   def wake(self) -> None:
-    """Copies at once, in the thread; raises the error of the last copy."""
+    """Copies at once, in the thread; CopyFailed if the last copy failed."""
     if self._error is not None:
-      raise self._error
+      raise CopyFailed(
+        f'Copying to {self._workdir} failed: {self._error}.'
+      ) from self._error
     self._wake.set()
 
   def close(self) -> None:
-    """Stops the thread, then copies what is left."""
+    """Stops the thread, then finishes."""
     self._stopping = True
     self._wake.set()
     self._thread.join()
-    self.copy()
+    self.finish()
+
+  def finish(self) -> None:
+    """Copies what is left and removes the folder; CopyFailed keeps it."""
+    try:
+      self.copy()
+    except Exception as error:
+      raise CopyFailed(
+        f'The last files of {self._workdir} could not be copied: {error}. They '
+        f'are in {self.folder}. Copy that folder there, without its incomplete '
+        'checkpoints, before the next start.'
+      ) from error
+    print_line(f'{self.folder} was copied to {self._workdir}.')
+    shutil.rmtree(self.folder.parent)
 
   def copy(self) -> None:
     """Copies new and changed files, then removes those that are gone."""
     local = self._local_files()
-    changed = [
+    changed = {
       name
       for name, version in local.items()
       if self._copies.get(name) != version
-    ]
-    is_manifest = manifest.FILE_NAME.__eq__
-    for last in (False, True):
-      names = [n for n in changed if is_manifest(n.rpartition('/')[2]) == last]
-      contents = {name: (self.folder / name).read_bytes() for name in names}
-      writes = [self._store.write(*item) for item in contents.items()]
-      for name, write in zip(names, writes, strict=True):
-        write.result()
-        self._copies[name] = local[name]
-    gone = self._copies.keys() - local.keys()
-    self._remove(gone)
-    for name in gone:
-      del self._copies[name]
+    }
+    manifests = {name for name in changed if name.endswith(manifest.FILE_NAME)}
+    self._write(changed - manifests, local)
+    self._write(manifests, local)
+    if any(_is_manifest(name) for name in local):
+      gone = self._copies.keys() - local.keys()
+      self._remove({name for name in gone if name.startswith(_CHECKPOINTS)})
 
   def _run(self) -> None:
     while not self._stopping:
@@ -167,11 +201,16 @@ class Mirror:
       except FileNotFoundError:
         pass  # Removed or replaced meanwhile; the next copy sees the new files.
       except Exception as error:
-        logging.warning('Copying %s failed: %s', self.folder, error)
+        logging.warning('Copying to %s failed: %s', self._workdir, error)
         self._error = error
 
   def _local_files(self) -> dict[str, tuple[int, int]]:
     """Returns the complete files and their versions."""
+    # Manifests first: the metrics found later are not older than them.
+    manifests = {
+      path.relative_to(self.folder).as_posix()
+      for path in self.folder.glob(f'{_CHECKPOINTS}*/{manifest.FILE_NAME}')
+    }
     versions = {}
     for path in self.folder.rglob('*'):
       relative = path.relative_to(self.folder)
@@ -183,15 +222,43 @@ class Mirror:
     return {
       name: version
       for name, version in versions.items()
-      if _is_complete(name, versions)
+      if _is_complete(name, manifests)
     }
+
+  def _write(
+    self, names: Iterable[str], versions: dict[str, tuple[int, int]]
+  ) -> None:
+    """Writes files to the bucket, several at once."""
+    group: dict[str, bytes] = {}
+    for name in sorted(names):
+      group[name] = (self.folder / name).read_bytes()
+      if sum(map(len, group.values())) > _BYTES_IN_FLIGHT:
+        self._write_group(group, versions)
+        group = {}
+    self._write_group(group, versions)
+
+  def _write_group(
+    self, group: dict[str, bytes], versions: dict[str, tuple[int, int]]
+  ) -> None:
+    writes = {name: self._store.write(name, group[name]) for name in group}
+    errors = []
+    for name, write in writes.items():
+      try:
+        write.result()
+        self._copies[name] = versions[name]
+      except Exception as error:
+        errors.append(error)
+    # Only when all have ended: a late write would replace a newer one.
+    if errors:
+      raise errors[0]
 
   def _remove(self, names: Iterable[str]) -> None:
     """Removes objects, manifests first."""
     last = {name for name in names if not name.endswith(manifest.FILE_NAME)}
     for group in (set(names) - last, last):
-      for write in [self._store.write(name, None) for name in group]:
+      for name, write in [(n, self._store.write(n, None)) for n in group]:
         write.result()
+        self._copies.pop(name, None)
 
 
 def _open(workdir: str) -> ts.KvStore:
@@ -210,9 +277,17 @@ def _open(workdir: str) -> ts.KvStore:
   return ts.KvStore.open(spec).result()
 
 
+def _temporary_folder(workdir: str) -> pathlib.Path:
+  """Returns a new folder with the name of the run, in one of its own."""
+  parent = tempfile.mkdtemp(prefix='rmc_jax-')
+  folder = pathlib.Path(parent, workdir.rstrip('/').rpartition('/')[2])
+  folder.mkdir()
+  return folder
+
+
 @contextlib.contextmanager
-def _explained(workdir: str) -> Iterator[None]:
-  """Turns errors that the same command would meet again into sentences."""
+def _configuration_errors(workdir: str) -> Iterator[None]:
+  """Raises ConfigurationError for errors that a restart would meet again."""
   try:
     yield
   except Exception as error:
@@ -226,16 +301,9 @@ def _explained(workdir: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _folder(workdir: str) -> Iterator[pathlib.Path]:
-  """Yields an empty temporary folder with the name of the run."""
-  with tempfile.TemporaryDirectory(prefix='rmc_jax-') as parent:
-    folder = pathlib.Path(parent, workdir.rstrip('/').rpartition('/')[2])
-    folder.mkdir()
-    yield folder
-
-
-@contextlib.contextmanager
-def _renamed(folder: pathlib.Path, workdir: str) -> Iterator[None]:
+def _replace_folder_in_errors(
+  folder: pathlib.Path, workdir: str
+) -> Iterator[None]:
   """Names the workdir in errors about its folder, which users do not know."""
   try:
     yield
@@ -244,10 +312,15 @@ def _renamed(folder: pathlib.Path, workdir: str) -> Iterator[None]:
     raise kind(str(error).replace(str(folder), workdir)) from error
 
 
-def _is_complete(name: str, names: Iterable[str]) -> bool:
+def _is_complete(name: str, names: Collection[str]) -> bool:
   """Returns whether a file is not part of an incomplete checkpoint."""
-  found = _CHECKPOINT.match(name)
-  return found is None or f'{found[1]}/{manifest.FILE_NAME}' in names
+  found = _STEP.match(name)
+  return found is None or f'{found[0]}{manifest.FILE_NAME}' in names
+
+
+def _is_manifest(name: str) -> bool:
+  found = _STEP.match(name)
+  return found is not None and name == f'{found[0]}{manifest.FILE_NAME}'
 
 
 def _version(path: pathlib.Path) -> tuple[int, int]:

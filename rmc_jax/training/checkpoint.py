@@ -75,7 +75,7 @@ class Checkpointer:
       after a newer one is complete.
     read_only: change nothing, to read the checkpoints of a run in progress.
     on_complete: called after each save that is complete, in the primary
-      process. Its errors count as those of the save.
+      process.
 
   Raises:
     ConfigurationError: see `check_directory`.
@@ -96,6 +96,7 @@ class Checkpointer:
     self._on_complete = on_complete
     self._manager = _manager(self._directory, read_only)
     self._steps = sorted(self._manager.all_steps()) if self._manager else []
+    self._has_saved = False
     # The step being saved, and what its manifest will hold.
     self._pending: tuple[int, dict[str, dict[str, str]], Any] | None = None
 
@@ -128,7 +129,8 @@ class Checkpointer:
   def wait(self) -> None:
     """Completes the current save, like `poll`, and removes old steps."""
     self._complete()
-    while len(self._steps) > self._keep and not self._read_only:
+    # Not before a restore, which may find that the newest one is damaged.
+    while self._has_saved and len(self._steps) > self._keep:
       self._manager.delete(self._steps.pop(0))
 
   def restore(self, target: ArrayTree) -> Restored | None:
@@ -177,7 +179,6 @@ class Checkpointer:
       self._manager.wait_until_finished()
       self._manager.check_for_errors()
       manifest.write(self._step_directory(step), step, leaves, extra)
-      self._on_complete()
     except Exception as error:
       newest = f'step {self._steps[-1]}' if self._steps else 'none'
       raise SaveFailed(
@@ -185,6 +186,8 @@ class Checkpointer:
         f'disk full? The newest complete checkpoint: {newest}.'
       ) from error
     self._steps.append(step)
+    self._has_saved = True
+    self._on_complete()
 
   def _read_newest(self, target: ArrayTree) -> Restored | None:
     """Like `restore`, in the primary process alone; see `_read`."""
@@ -250,10 +253,9 @@ class Checkpointer:
         damage,
         place / name,
       )
-    reasons = sorted(place.glob('*.txt'), key=lambda path: path.stat().st_mtime)
-    for reason in reasons[: -self._keep]:
-      shutil.rmtree(reason.with_suffix(''), ignore_errors=True)
-      reason.unlink()
+    for earlier in _by_step(place)[: -max(self._keep, len(bad))]:
+      shutil.rmtree(earlier)
+      earlier.with_suffix('.txt').unlink(missing_ok=True)
     self._manager.reload()
 
   def _step_directory(self, step: int) -> pathlib.Path:
@@ -285,6 +287,12 @@ def _manager(directory: pathlib.Path, read_only: bool) -> Any:
     if not read_only:
       directory.mkdir(parents=True, exist_ok=True)
   return _Manager(directory, options=options)
+
+
+def _by_step(quarantine: pathlib.Path) -> list[pathlib.Path]:
+  """Returns the quarantined checkpoints in the order of their steps."""
+  folders = [path for path in quarantine.iterdir() if path.is_dir()]
+  return sorted(folders, key=lambda path: int(path.name.partition('_')[0]))
 
 
 def _to_host(state: ArrayTree) -> dict[str, np.ndarray]:

@@ -5,6 +5,7 @@ import hashlib
 import os
 import pickle
 import re
+from typing import Any
 from typing import cast
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from rmc_jax.training import cluster
 
 # How long `shutdown` waits for the primary process, which may draw figures.
 _SHUTDOWN_SECONDS = 600
+_BROADCAST_BYTES = 64 * 2**20
 T = TypeVar('T')
 
 
@@ -124,8 +126,8 @@ def check_same(name: str, text: str) -> None:
 def from_primary(make: Callable[[], T]) -> T:
   """Calls `make` in the primary process; a collective of all processes.
 
-  Returns its result in all of them, or raises its error in all of them. Both
-  are pickled.
+  Returns its result in all of them, or raises its error in all of them, with
+  its traceback only in the primary one. Both are pickled.
   """
   result = error = None
   if is_primary():
@@ -134,7 +136,7 @@ def from_primary(make: Callable[[], T]) -> T:
     except Exception as raised:
       error = raised
   if jax.process_count() > 1:
-    outcome = _broadcast(pickle.dumps((result, error)))
+    outcome = _broadcast(_pickled(result, error))
     if not is_primary():  # The primary process keeps its error's traceback.
       result, error = pickle.loads(outcome)
   if error is not None:
@@ -162,8 +164,20 @@ def _broadcast(content: bytes) -> bytes:
   # JAX may not have 64-bit integers.
   size = np.array(divmod(len(content), 2**30), np.int32)
   high, low = multihost_utils.broadcast_one_to_all(size).tolist()
-  words = np.zeros(-(-(high * 2**30 + low) // 4), np.uint32)
-  if is_primary():
-    words.view(np.uint8)[: len(content)] = np.frombuffer(content, np.uint8)
-  words = np.asarray(multihost_utils.broadcast_one_to_all(words))
-  return words.tobytes()[: high * 2**30 + low]
+  total = high * 2**30 + low
+  # Of one length, for a single program, and few bytes of device memory.
+  length = min(_BROADCAST_BYTES, -(-total // 4) * 4)
+  parts = []
+  for start in range(0, total, length):
+    part = content[start : start + length].ljust(length, b'\0')
+    words = np.frombuffer(part, np.uint32)
+    words = multihost_utils.broadcast_one_to_all(words)
+    parts.append(np.asarray(words).tobytes())
+  return b''.join(parts)[:total]
+
+
+def _pickled(result: Any, error: Exception | None) -> bytes:
+  try:
+    return pickle.dumps((result, error))
+  except Exception:  # The others wait for an answer.
+    return pickle.dumps((None, RuntimeError(repr(error or result))))

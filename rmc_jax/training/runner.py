@@ -58,7 +58,7 @@ class Runner:
       nothing there has been changed.
 
   Attributes:
-    place: `workdir` as given.
+    location: `workdir` as given.
     workdir: the folder in which to read and write: a temporary one for a
       bucket, empty in all processes but the primary one.
   """
@@ -70,10 +70,10 @@ class Runner:
     watchdog_seconds: float | None = None,
     started: float | None = None,
   ):
-    self.place = str(workdir)
+    self.location = str(workdir)
     self.workdir = pathlib.Path(workdir)
-    check_directory(self.workdir)
     self._in_bucket = bucket.is_bucket(workdir)
+    check_directory(workdir if self._in_bucket else self.workdir.absolute())
     self._on_checkpoint: Callable[[], None] = lambda: None
     self._started = time.time() if started is None else started
     self._watchdog = Watchdog(watchdog_seconds)
@@ -91,19 +91,25 @@ class Runner:
       # First, so that a signal does not end the copy to a bucket.
       contexts.enter_context(self._preemption)
       contexts.enter_context(self._watchdog)
-      if self._in_bucket and self.is_primary:
-        mirror = contexts.enter_context(bucket.mirrored(self.place))
-        self.workdir, self._on_checkpoint = mirror.folder, mirror.wake
-      elif self._in_bucket:
+      # A first collective: those that wait for the lock may wait for long.
+      distributed.check_same('workdir', self.location)
+      distributed.from_primary(lambda: self._lock(contexts))
+      if self._in_bucket and not self.is_primary:
         folder = contexts.enter_context(tempfile.TemporaryDirectory())
         self.workdir = pathlib.Path(folder)
-      elif self.is_primary:
-        contexts.enter_context(acquire_lock(self.workdir))
       self._contexts = contexts.pop_all()
     return self
 
   def __exit__(self, *exception) -> None:
     self._contexts.__exit__(*exception)
+
+  def _lock(self, contexts: contextlib.ExitStack) -> None:
+    """Locks the workdir until `contexts` end, and copies one in a bucket."""
+    if self._in_bucket:
+      mirror = contexts.enter_context(bucket.mirrored(self.location))
+      self.workdir, self._on_checkpoint = mirror.folder, mirror.wake
+    else:
+      contexts.enter_context(acquire_lock(self.workdir))
 
   def train(
     self,
@@ -134,7 +140,7 @@ class Runner:
       folder, keep=run.keep_checkpoints, on_complete=self._on_checkpoint
     ) as saver:
       loop = Loop(
-        self.place,
+        self.location,
         experiment,
         run,
         saver,
@@ -149,7 +155,7 @@ class Runner:
         report = Report(self.workdir, loop.step, run.num_steps, started)
       where = f'resuming at step {loop.step} of ' if loop.step else ''
       report.print(
-        f'{self.place}: {_count_parameters(loop.state):,} parameters, '
+        f'{self.location}: {_count_parameters(loop.state):,} parameters, '
         f'{jax.device_count()} devices, {where}{run.num_steps} updates.'
       )
       source = experiment.source
@@ -162,7 +168,7 @@ class Runner:
       if loop.step < run.num_steps:
         raise Preempted(
           f'Stopped at step {loop.step} of {run.num_steps}; everything up to '
-          f'step {loop.saved} is saved in {self.place}. The same command '
+          f'step {loop.saved} is saved in {self.location}. The same command '
           'resumes from there.'
         )
       return state
@@ -176,7 +182,7 @@ class Runner:
         f'multiple of {run.updates_per_call}.'
       )
     if step >= run.num_steps and self.is_primary:
-      print_line(f'{self.place} is done: {step} of {run.num_steps} updates.')
+      print_line(f'{self.location} is done: {step} of {run.num_steps} updates.')
     return step >= run.num_steps
 
   def progress(self, what: str, done: int, total: int) -> None:

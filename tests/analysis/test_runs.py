@@ -72,9 +72,11 @@ def test_main_reads_workdirs_in_buckets(tmp_path, capsys, monkeypatch):
   def report(*folders):
     return f'{folders}'
 
-  assert runs.main(report, 'Usage.', ['gs://b/run', 'x/a']) == 0
-  assert capsys.readouterr().out == f'{(tmp_path, pathlib.Path("x/a"))}\n'
+  assert runs.main(report, 'Usage.', ['gs://b/run']) == 0
+  assert capsys.readouterr().out == f'{(tmp_path,)}\n'
   assert copied == ['gs://b/run']
+  assert runs.main(report, 'Usage.', ['gs://b/run', 'x/a']) == 77
+  assert 'copy the runs' in capsys.readouterr().err
   assert runs.main(report, 'Usage.', ['az://b/run']) == 77
 
 

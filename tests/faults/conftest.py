@@ -3,6 +3,7 @@
 import pytest
 
 from tests.faults import drills
+from tests.training.buckets import run_name  # noqa: F401
 from tests.training.buckets import scheme  # noqa: F401
 
 

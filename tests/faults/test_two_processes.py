@@ -8,7 +8,9 @@ import subprocess
 import pytest
 
 from rmc_jax.training import bucket
+from rmc_jax.training import lease
 from tests.faults import drills
+from tests.training import buckets
 from tests.training.test_loop import metrics_of
 
 pytestmark = [
@@ -32,7 +34,7 @@ def assert_same(place, complete):
   with contextlib.ExitStack() as copies:
     folder = complete.parent / place
     if bucket.is_bucket(place):
-      folder = copies.enter_context(bucket.copied(place))
+      folder = copies.enter_context(bucket.copied(place, checkpoints=True))
     assert drills.digests(folder) == drills.digests(complete)
     assert metrics_of(folder) == metrics_of(complete)
     assert drills.saved_steps(folder) == [10, 20, 30]
@@ -98,3 +100,27 @@ def test_full_disk_ends_the_job_and_with_space_it_resumes(
   assert [code for code, _ in ended] == [0, 0], ended
   assert drills.resumed_at(ended[0][1]) == 10
   assert_same(place, complete_run)
+
+
+def test_long_wait_for_a_lock_is_not_a_fault(
+  scheme, run_name, uninterrupted, monkeypatch
+):
+  # Gloo connects the processes within 30 s, or not at all.
+  monkeypatch.setenv('LEASE_SECONDS', '33')
+  buckets.store(scheme, run_name).write('lock', b'{}').result()
+  place = f'{scheme}://bucket/{run_name}'
+  ended = drills.run(place, 'none', 'none')
+  assert [code for code, _ in ended] == [0, 0], ended
+  assert 'locked by an unknown process' in ended[0][1]
+  assert_same(place, uninterrupted)
+
+
+def test_all_processes_refuse_a_workdir_in_use(scheme, run_name, monkeypatch):
+  monkeypatch.setattr(lease, 'SECONDS', 1.0)
+  objects = buckets.store(scheme, run_name)
+  with lease.acquire_lease(objects, run_name):
+    ended = drills.run(f'{scheme}://bucket/{run_name}', 'none', 'none')
+  assert [code for code, _ in ended] == [77, 77], ended
+  for _, output in ended:
+    assert 'Another process is training' in output
+  assert buckets.names(objects) == set()

@@ -52,7 +52,8 @@ class Config:
 
 def main(workdir, fault, *rest):
   """Trains and exits with the exit code of the command line."""
-  lease.SECONDS = 3.0  # A killed process holds the lock of a bucket so long.
+  # A killed process holds the lock of a bucket so long.
+  lease.SECONDS = float(os.environ.get('LEASE_SECONDS', '3'))
   flags = [argument for argument in rest if argument.startswith('--')]
   if fault.startswith('late@'):
     time.sleep(float(fault.removeprefix('late@')))

@@ -2,11 +2,13 @@
 
 import pathlib
 import re
+import shutil
 import time
 
 import pytest
 
 from rmc_jax.errors import ConfigurationError
+from rmc_jax.errors import Diverged
 from rmc_jax.training import bucket
 from tests.training import buckets
 
@@ -86,8 +88,7 @@ def test_files_are_copied_back_and_forth(place, objects, capsys):
     assert (mirror.folder / 'figures/curve.png').read_text().endswith('.png')
     assert (mirror.folder / 'empty').read_text() == ''
     (mirror.folder / 'metrics.jsonl').write_text('changed')
-    (mirror.folder / 'config.json').unlink()
-  assert buckets.names(objects) == names - {'config.json'}
+  assert buckets.names(objects) == names
   assert read(objects, 'metrics.jsonl') == 'changed'
 
 
@@ -120,20 +121,21 @@ class Recorder:
   """An object store that records writes, and fails when told to."""
 
   def __init__(self, fail_at=None):
-    self.writes, self.fail_at = [], fail_at
+    self.writes, self.fail_at, self.ended = [], fail_at, 0
 
   def write(self, name, content):
     self.writes.append((name, content is None))
     return self
 
   def result(self):
-    if len(self.writes) == self.fail_at:
+    self.ended += 1
+    if self.ended == self.fail_at:
       raise OSError('no route to host')
 
 
 def test_manifests_are_copied_last_and_removed_first(tmp_path):
   store = Recorder()
-  mirror = bucket.Mirror(store, tmp_path)
+  mirror = bucket.Mirror(store, tmp_path, 'gs://b/run')
   step = ('checkpoints/7/manifest.json', 'checkpoints/7/z', 'checkpoints/7/a')
   write(tmp_path, *step, 'metrics.jsonl')
   mirror.copy()
@@ -156,7 +158,7 @@ def test_manifests_are_copied_last_and_removed_first(tmp_path):
 
 def test_file_whose_copy_failed_is_copied_again(tmp_path):
   store = Recorder(fail_at=1)
-  mirror = bucket.Mirror(store, tmp_path)
+  mirror = bucket.Mirror(store, tmp_path, 'gs://b/run')
   write(tmp_path, 'config.json')
   with pytest.raises(OSError, match='no route'):
     mirror.copy()
@@ -166,15 +168,78 @@ def test_file_whose_copy_failed_is_copied_again(tmp_path):
 
 
 def test_error_of_the_thread_is_raised_at_the_next_checkpoint(tmp_path):
-  mirror = bucket.Mirror(Recorder(fail_at=1), tmp_path)
-  write(tmp_path, 'config.json')
+  folder = tmp_path / 'parent/run'
+  mirror = bucket.Mirror(Recorder(fail_at=1), folder, 'gs://b/run')
+  write(folder, 'config.json')
   mirror.start()
   mirror.wake()
   while mirror._error is None:
     time.sleep(0.01)
-  with pytest.raises(OSError, match='no route'):
+  message = 'Copying to gs://b/run failed: no route to host'
+  with pytest.raises(bucket.CopyFailed, match=message):
     mirror.wake()
   mirror.close()
+  assert not folder.exists()
+
+
+def test_only_files_of_checkpoints_are_removed(place, objects):
+  step = ('checkpoints/7/manifest.json', 'checkpoints/7/data')
+  with bucket.mirrored(place) as mirror:
+    write(mirror.folder, 'config.json', *step)
+  with bucket.mirrored(place) as mirror:
+    shutil.rmtree(mirror.folder)  # As programs that clean /tmp do.
+  assert buckets.names(objects) == {'config.json', *step}
+
+
+def test_folder_of_a_failed_last_copy_is_kept(place, caplog):
+  def fail():
+    raise OSError('no route to host')
+
+  def run(error=None):
+    with bucket.mirrored(place) as mirror:
+      mirror.copy = fail
+      if error:
+        raise error
+
+  with pytest.raises(bucket.CopyFailed, match='no route.*They are in') as kept:
+    run()
+  folder = pathlib.Path(re.search(r'They are in (\S+)\.', str(kept.value))[1])
+  assert folder.is_dir()
+  shutil.rmtree(folder.parent)
+  # An error that ended the run keeps its exit code.
+  with pytest.raises(Diverged):
+    run(Diverged('not finite'))
+  folder = pathlib.Path(re.search(r'They are in (\S+)\.', caplog.text)[1])
+  assert folder.is_dir()
+  shutil.rmtree(folder.parent)
+
+
+def test_objects_that_stand_for_folders_are_ignored(place, objects):
+  objects.write('figures/', b'').result()
+  objects.write('', b'').result()
+  with bucket.mirrored(place) as mirror:
+    write(mirror.folder, 'figures/curve.png')
+  with bucket.mirrored(place) as mirror:
+    assert (mirror.folder / 'figures/curve.png').exists()
+
+
+def test_writes_have_ended_before_an_error_is_raised(tmp_path):
+  store = Recorder(fail_at=2)
+  mirror = bucket.Mirror(store, tmp_path, 'gs://b/run')
+  write(tmp_path, 'a', 'b', 'c')
+  with pytest.raises(OSError, match='no route'):
+    mirror.copy()
+  assert store.ended == 3
+
+
+def test_analyses_copy_checkpoints_only_on_request(place, objects):
+  step = ('checkpoints/7/manifest.json', 'checkpoints/7/data')
+  with bucket.mirrored(place) as mirror:
+    write(mirror.folder, 'config.json', *step)
+  for checkpoints in (False, True):
+    with bucket.copied(place, checkpoints=checkpoints) as folder:
+      assert (folder / 'checkpoints').exists() is checkpoints
+  assert buckets.names(objects) == {'config.json', *step}
 
 
 def test_errors_name_the_bucket(place):
