@@ -121,6 +121,14 @@ def parse(
   Exits with CONFIGURATION_ERROR and a message if an argument is invalid.
   """
   options, flags = parser.parse_known_args(arguments)
+  if options.workdir:
+    # In a bucket, a slash at the end would be part of the names.
+    options.workdir = options.workdir.rstrip('/') or '/'
+    if '://' in options.workdir and not in_bucket(options.workdir):
+      fail(
+        f'--workdir={options.workdir} must be a folder, gs://BUCKET/RUN or '
+        's3://BUCKET/RUN'
+      )
   for flag in flags:
     if not flag.startswith('--'):
       fail(f'unexpected argument {flag!r}; flags start with --')

@@ -178,10 +178,10 @@ def _job(options: argparse.Namespace, metadata: dict, spec: dict) -> dict:
   for path in options.patch:
     try:
       text = pathlib.Path(path).read_text()
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
       job.fail(f'--patch={path} is not a readable file: {error}')
     # A list is a JSON patch; the type of other patches is strategic.
-    is_list = re.match(r'([ \t]*(#.*|---.*)?\n)*[ \t]*(\[|-\s)', text)
+    is_list = re.match(r'(\s|#.*|---\s)*(\[|-\s)', text)
     patched = _kubectl(
       json.dumps(manifest),
       *('patch', '--local', '--filename=-', '--output=json'),

@@ -5,10 +5,10 @@
 
 Each process gets an equal share of the CPU cores and GPUs. A preempted run is
 restarted from its checkpoint, a crashed one at most --max_restarts times
-without a newer checkpoint.
-Ctrl-C or SIGTERM saves a checkpoint and stops; the same command then resumes.
-After all runs of a sweep are done, the experiment's analysis runs on them. The
-exit code is the trainer's; for a sweep, that of the first run that failed.
+without a newer checkpoint. Ctrl-C or SIGTERM saves a checkpoint and stops; the
+same command then resumes. After all runs of a sweep are done, the experiment's
+analysis runs on them. The exit code is the trainer's; for a sweep, that of the
+first run that failed.
 """
 
 from collections.abc import Sequence

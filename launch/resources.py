@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Tpu(NamedTuple):
-  """A TPU slice: connected hosts with a few chips each, one process a host."""
+  """A TPU slice: connected hosts of a few chips each, one process per host."""
 
   hosts: int
   chips: int  # of a host

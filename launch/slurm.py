@@ -59,9 +59,6 @@ def _script(options: argparse.Namespace, runs: Sequence[job.Run]) -> str:
   cpus = options.cpus_per_task or _cpus_per_task(options, tasks)
   counts = [options.nodes]
   exports = [f'PYTHONPATH={job.ROOT}', job.large_pages()]
-  if cpus:
-    # srun does not inherit it from the job.
-    exports.append(f'SRUN_CPUS_PER_TASK={cpus}')
   if options.min_nodes:
     counts = _node_counts(options, runs, python, options.gpus_per_node or tasks)
     # A single process would have several, which may not divide the batch.
@@ -72,14 +69,18 @@ def _script(options: argparse.Namespace, runs: Sequence[job.Run]) -> str:
     for index, run in enumerate(runs)
   ]
   return _SCRIPT.format(
-    directives='\n'.join(_directives(options, tasks, cpus, len(runs), folder)),
+    directives='\n'.join(_directives(options, tasks, cpus, len(runs))),
     folder=shlex.quote(str(folder)),
     task=shlex.quote(str(job.ROOT / 'launch/slurm_task.sh')),
     exports='\n'.join(f'export {shlex.quote(export)}' for export in exports),
     cases='\n'.join(cases),
     counts=' '.join(map(str, counts)),
     tasks=tasks,
-    srun=shlex.join(['--label', *options.srun_arg]),
+    # srun does not inherit the cores from the job.
+    srun=shlex.join(
+      ['--label', *([f'--cpus-per-task={cpus}'] if cpus else [])]
+      + options.srun_arg
+    ),
     max_restarts=options.max_restarts,
     logs=_LOGS,
     preempted=job.PREEMPTED,
@@ -119,7 +120,7 @@ def _nodes(partition: str | None) -> list[str]:
     command.append(f'--partition={partition}')
   if not shutil.which('sinfo'):
     return []
-  listed = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+  listed = subprocess.run(command, capture_output=True, text=True, check=False)
   return listed.stdout.splitlines()
 
 
@@ -153,7 +154,7 @@ def _node_counts(
 
 
 def _batch_size(run: job.Run, python: str) -> int:
-  """Returns the size that the devices of a run must divide."""
+  """Returns the number that the devices of a run must divide."""
   if not os.path.exists(python):
     job.fail('argument --min_nodes: run launch/setup.sh before a dry run')
   shown = subprocess.run(
@@ -179,7 +180,6 @@ def _directives(
   tasks: int,
   cpus: int | None,
   num_runs: int,
-  folder: pathlib.Path,
 ) -> list[str]:
   array = num_runs > 1
   limit = f'%{options.parallel}' if options.parallel else ''
@@ -201,7 +201,7 @@ def _directives(
     'partition': options.partition,
     'exclude': options.exclude,
     'account': options.account,
-    'output': folder / _LOGS / ('%x-%A_%a.log' if array else '%x-%j.log'),
+    'output': f'{_LOGS}/%x-%A_%a.log' if array else f'{_LOGS}/%x-%j.log',
     'open-mode': 'append',
     # Only to the tasks: the script must outlive them to read their exit code.
     'signal': f'TERM@{options.grace}',
@@ -239,7 +239,7 @@ srun {srun} --kill-on-bad-exit=0 --wait=60 \\
   {task} "${{run[@]}}"
 code=$?
 case $code in
-  201 | 202) code=$((code - 125)) ;; # Of launch/slurm_task.sh.
+  201 | 202) code=$((code - 125)) ;; # See launch/slurm_task.sh.
 esac
 if [ -n "$ended_by_slurm" ]; then exit "$code"; fi
 
@@ -257,11 +257,12 @@ case $code in
   {preempted}) echo 'preempted; requeued' ;;
   *)
     newest=$(
-      cd "$workdir/checkpoints" 2>/dev/null &&
-        printf '%s\\n' [0-9]*/manifest.json | sort -n | tail -n 1
+      printf '%s\\n' "$workdir"/checkpoints/[0-9]*/manifest.json |
+        sort -V | tail -n 1
     )
-    echo "$newest" >>"$crashes"
-    count=$(grep -cxF "$newest" "$crashes")
+    # Without the file, on a full disk, it would be requeued without limit.
+    echo "$newest" >>"$crashes" || exit "$code"
+    count=$(grep -cxF -e "$newest" "$crashes")
     if [ "$count" -gt {max_restarts} ]; then
       rm -f "$crashes"
       exit "$code"

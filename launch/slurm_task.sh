@@ -7,12 +7,12 @@
 # returns the highest code of its tasks, and JAX aborts the peers of a task that
 # exits, with 134. Signals have codes of at most 192.
 
-# Without peers; a second SIGTERM, see below, would end a single process.
+# A single process has no peers, and a second SIGTERM would end it.
 if [ "$SLURM_NTASKS" = 1 ]; then exec "$@"; fi
 
 "$@" &
-# Slurm signals only this shell (proctrack/cgroup) or its child too; JAX ignores
-# the second SIGTERM. A signal also ends wait.
+# Slurm may signal only this shell (proctrack/cgroup) or also its child; JAX
+# ignores the second SIGTERM. A signal also ends wait.
 trap 'signalled=yes; kill -TERM $!' TERM
 signalled=yes
 while [ -n "$signalled" ]; do

@@ -93,3 +93,23 @@ def test_launchers_import_only_the_standard_library():
     cwd=job.ROOT,
     check=True,
   )
+
+
+@pytest.mark.parametrize(
+  ('given', 'expected'),
+  [('gs://b/run/', 'gs://b/run'), ('runs/x//', 'runs/x'), ('x', 'x')],
+)
+def test_slashes_at_the_end_of_a_workdir_are_removed(given, expected):
+  parser, workdir = job.Parser('local', ''), f'--workdir={given}'
+  _, (run,) = job.parse(parser, ['nth_farthest', workdir])
+  assert run.workdir == expected
+  assert run.flags == (f'--workdir={expected}',)
+  _, runs = job.parse(parser, ['nth_farthest', '--sweep=quick_seeds', workdir])
+  assert runs[0].workdir == f'{expected}/seed_0'
+
+
+def test_unknown_urls_are_refused(capsys):
+  with pytest.raises(SystemExit) as exit_info:
+    job.parse(job.Parser('local', ''), ['nth_farthest', '--workdir=gcs://b/x'])
+  assert exit_info.value.code == 77
+  assert '--workdir=gcs://b/x must be' in capsys.readouterr().err

@@ -65,7 +65,7 @@ def test_task_gets_its_share_of_the_cores_of_a_node(
   monkeypatch.setenv('PATH', str(tmp_path), prepend=':')
   output = dry_run(capsys, *flags)
   assert directives(output)['cpus-per-task'] == cpus
-  assert f'export SRUN_CPUS_PER_TASK={cpus}\n' in output
+  assert f'srun --label --cpus-per-task={cpus} ' in output
 
 
 @pytest.mark.parametrize('known', [[], ['short* 48 UNLIMITED (null)']])
@@ -152,7 +152,7 @@ def run_script(capsys, monkeypatch, tmp_path):
   programs = tmp_path / 'bin'
   write_program(programs / 'scontrol', 'echo "scontrol $*"')
 
-  def run(code, *flags, signalled=False, task='0', **more):
+  def run(code, *flags, signalled=False, task='0', error='', **more):
     write_program(
       programs / 'srun',
       'echo "srun $*"',
@@ -171,7 +171,8 @@ def run_script(capsys, monkeypatch, tmp_path):
         ['bash', '-s'], input=dry_run(capsys, *flags), env=environment,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert not completed.stderr
+    assert error in completed.stderr
+    assert error or not completed.stderr
     return completed.returncode, completed.stdout
 
   return run
@@ -249,6 +250,18 @@ def test_newer_checkpoint_resets_the_number_of_restarts(
   counts = re.findall(r'restart (\d) of 2', ''.join(outputs))
   assert counts == ['1', '2', '1', '2']
   assert 'requeue' not in outputs[-1]
+
+
+def test_crash_that_cannot_be_counted_is_not_requeued(run_script, tmp_path):
+  (tmp_path / 'runs/slurm').rmdir()  # As if the disk were full.
+  code, output = run_script(1, error='No such file or directory')
+  assert code == 1
+  assert 'scontrol' not in output
+
+
+def test_variables_of_the_user_do_not_change_the_count(run_script):
+  for count in (1, 2, 3):
+    assert f'restart {count} of 3' in run_script(1, CDPATH='.:..')[1]
 
 
 def test_array_task_requeues_only_itself(run_script):
