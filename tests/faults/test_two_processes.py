@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pathlib
 import re
 import subprocess
 
@@ -9,6 +10,7 @@ import pytest
 
 from rmc_jax.training import bucket
 from rmc_jax.training import lease
+from rmc_jax.training.lock import acquire_lock
 from tests.faults import drills
 from tests.training import buckets
 from tests.training.test_loop import metrics_of
@@ -115,12 +117,14 @@ def test_long_wait_for_a_lock_is_not_a_fault(
   assert_same(place, uninterrupted)
 
 
-def test_all_processes_refuse_a_workdir_in_use(scheme, run_name, monkeypatch):
+def test_all_processes_refuse_a_workdir_in_use(place, monkeypatch):
   monkeypatch.setattr(lease, 'SECONDS', 1.0)
-  objects = buckets.store(scheme, run_name)
-  with lease.acquire_lease(objects, run_name):
-    ended = drills.run(f'{scheme}://bucket/{run_name}', 'none', 'none')
+  with contextlib.ExitStack() as lock:
+    if bucket.is_bucket(place):
+      lock.enter_context(bucket.mirrored(place))
+    else:
+      lock.enter_context(acquire_lock(pathlib.Path(place)))
+    ended = drills.run(place, 'none', 'none')
   assert [code for code, _ in ended] == [77, 77], ended
   for _, output in ended:
-    assert 'Another process is training' in output
-  assert buckets.names(objects) == set()
+    assert f'Another process is training in {place}' in output
