@@ -31,6 +31,7 @@ from rmc_jax.datasets.load import STYLES
 from rmc_jax.errors import CONFIGURATION_ERROR
 from rmc_jax.errors import ConfigurationError
 from rmc_jax.tasks.language import tokens
+from rmc_jax.training import bucket
 from rmc_jax.training import runner
 from rmc_jax.training.checkpoint import Checkpointer
 from rmc_jax.training.state import TrainState
@@ -43,9 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     prog='python -m experiments.language_modeling.sample',
     description=str(__doc__).partition('\n')[0],
   )
-  parser.add_argument(
-    'workdir', type=pathlib.Path, help='the folder of a trained model'
-  )
+  parser.add_argument('workdir', help='the workdir of a trained model')
   parser.add_argument('--prompt', default='', help='beginning of the text')
   parser.add_argument(
     '--num_words',
@@ -79,9 +78,11 @@ def main(arguments: Sequence[str]) -> int:
   logging.set_verbosity(logging.ERROR)
   try:
     _check(options)
-    for word in sample(**vars(options)):
-      print('\n' if word == tokens.EOS else f'{word} ', end='', flush=True)
-    print()
+    with bucket.as_folder(options.workdir, checkpoints=True) as folder:
+      options.workdir = folder
+      for word in sample(**vars(options)):
+        print('\n' if word == tokens.EOS else f'{word} ', end='', flush=True)
+      print()
   except (OSError, ValueError) as error:
     print(f'sample: {error}', file=sys.stderr)
     return CONFIGURATION_ERROR

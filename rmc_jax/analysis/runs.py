@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import json
 import os
 import pathlib
@@ -126,16 +127,14 @@ def main(
     (sys.stdout if arguments else sys.stderr).write(f'{usage}\n')
     return 0 if arguments else CONFIGURATION_ERROR
   try:
-    if not any(map(bucket.is_bucket, arguments)):
-      sys.stdout.write(report(*map(pathlib.Path, arguments)) + '\n')
-      return 0
-    if len(arguments) > 1:
+    if len(arguments) > 1 and any(map(bucket.is_bucket, arguments)):
       raise ConfigurationError(
         'Figures of several runs are written next to them, so copy the runs '
         f'from the bucket to one folder first. Got: {" ".join(arguments)}.'
       )
-    with bucket.copied(arguments[0]) as folder:
-      sys.stdout.write(report(folder) + '\n')
+    with contextlib.ExitStack() as folders:
+      opened = [folders.enter_context(bucket.as_folder(a)) for a in arguments]
+      sys.stdout.write(report(*opened) + '\n')
   except (OSError, ValueError) as error:
     sys.stderr.write(f'analysis: {error}\n')
     return CONFIGURATION_ERROR

@@ -90,13 +90,17 @@ def mirrored(workdir: str) -> Iterator['Mirror']:
 
 
 @contextlib.contextmanager
-def copied(
+def as_folder(
   workdir: str, *, checkpoints: bool = False
 ) -> Iterator[pathlib.Path]:
-  """Yields a copy of a workdir in a bucket; files that change are copied back.
+  """Yields the folder of a workdir, to read a run that may be in progress.
 
-  For analyses, with or without `checkpoints`. The run may be in progress.
+  For a bucket it is a copy, with or without `checkpoints`; files that change
+  are copied back.
   """
+  if not is_bucket(workdir):
+    yield pathlib.Path(workdir)
+    return
   mirror = Mirror(_open(workdir), _temporary_folder(workdir), workdir)
   with _configuration_errors(workdir):
     mirror.download(clean=False, checkpoints=checkpoints)

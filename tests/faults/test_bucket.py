@@ -41,7 +41,7 @@ def objects(scheme, run_name):
 
 def assert_same(place, complete):
   """Asserts that a finished run equals one in a folder."""
-  with bucket.copied(place, checkpoints=True) as folder:
+  with bucket.as_folder(place, checkpoints=True) as folder:
     assert drills.digests(folder) == drills.digests(complete)
     assert metrics_of(folder) == metrics_of(complete)
     assert drills.saved_steps(folder) == [10, 20, 30]
@@ -90,7 +90,7 @@ def test_stopped_run_leaves_everything_in_the_bucket(place, complete_run):
   ((code, output),) = drills.run(place, 'none', flags=FLAGS)
   assert code == 0, output
   assert drills.resumed_at(output) == stopped
-  with bucket.copied(place, checkpoints=True) as folder:
+  with bucket.as_folder(place, checkpoints=True) as folder:
     assert drills.digests(folder) == drills.digests(complete_run)
     assert metrics_of(folder) == metrics_of(complete_run)
 

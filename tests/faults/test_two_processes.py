@@ -33,10 +33,7 @@ def place(request, tmp_path, scheme):
 
 def assert_same(place, complete):
   """Asserts that a finished run equals one without a fault."""
-  with contextlib.ExitStack() as copies:
-    folder = complete.parent / place
-    if bucket.is_bucket(place):
-      folder = copies.enter_context(bucket.copied(place, checkpoints=True))
+  with bucket.as_folder(place, checkpoints=True) as folder:
     assert drills.digests(folder) == drills.digests(complete)
     assert metrics_of(folder) == metrics_of(complete)
     assert drills.saved_steps(folder) == [10, 20, 30]

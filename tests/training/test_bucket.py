@@ -109,7 +109,9 @@ def test_incomplete_checkpoints_are_neither_copied_nor_read(place, objects):
   complete = {'checkpoints/7/data', 'checkpoints/7/manifest.json'}
   assert buckets.names(objects) == complete
   objects.write('checkpoints/9/data', b'half').result()
-  with bucket.copied(place) as folder:  # Changes nothing of a run in progress.
+  # Changes nothing of a run in progress.
+  with bucket.as_folder(place, checkpoints=True) as folder:
+    assert (folder / 'checkpoints/7').exists()
     assert not (folder / 'checkpoints/9').exists()
     assert 'checkpoints/9/data' in buckets.names(objects)
   with bucket.mirrored(place) as mirror:
@@ -237,7 +239,7 @@ def test_analyses_copy_checkpoints_only_on_request(place, objects):
   with bucket.mirrored(place) as mirror:
     write(mirror.folder, 'config.json', *step)
   for checkpoints in (False, True):
-    with bucket.copied(place, checkpoints=checkpoints) as folder:
+    with bucket.as_folder(place, checkpoints=checkpoints) as folder:
       assert (folder / 'checkpoints').exists() is checkpoints
   assert buckets.names(objects) == {'config.json', *step}
 
@@ -250,17 +252,23 @@ def test_errors_name_the_bucket(place):
     raise ConfigurationError(f'{mirror.folder}/config.json is damaged.')
 
 
+def test_folder_is_used_itself(tmp_path):
+  with bucket.as_folder(str(tmp_path)) as folder:
+    assert folder == tmp_path
+  assert tmp_path.exists()
+
+
 def test_errors_about_a_copy_name_the_bucket(place):
   with (
     pytest.raises(ConfigurationError, match=f'^{place}/config.json is'),
-    bucket.copied(place) as folder,
+    bucket.as_folder(place) as folder,
   ):
     raise ConfigurationError(f'{folder}/config.json is damaged.')
 
 
 def test_changes_of_a_copy_are_copied_back(place, objects):
   objects.write('config.json', b'{}').result()
-  with bucket.copied(place) as folder:
+  with bucket.as_folder(place) as folder:
     assert (folder / 'config.json').read_text() == '{}'
     write(folder, 'figures/curve.png')
   assert buckets.names(objects) == {'config.json', 'figures/curve.png'}
