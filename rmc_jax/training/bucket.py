@@ -72,9 +72,9 @@ def mirrored(workdir: str) -> Iterator['Mirror']:
   """
   with contextlib.ExitStack() as contexts:
     with _configuration_errors(workdir):
-      store = _open(workdir)
-      contexts.enter_context(lease.acquire_lease(store, workdir))
-      mirror = Mirror(store, _temporary_folder(workdir), workdir)
+      # Of its own, so that the lock does not wait for large files.
+      contexts.enter_context(lease.acquire_lease(_open(workdir), workdir))
+      mirror = Mirror(_open(workdir), _temporary_folder(workdir), workdir)
       mirror.download()
     mirror.start()
     try:
@@ -278,7 +278,8 @@ def _open(workdir: str) -> ts.KvStore:
   if scheme == 's3' and (endpoint := os.environ.get('AWS_ENDPOINT_URL')):
     region = os.environ.get('AWS_REGION', 'us-east-1')
     spec |= {'endpoint': endpoint, 'aws_region': region}
-  return ts.KvStore.open(spec).result()
+  # A new context has a queue of requests of its own.
+  return ts.KvStore.open(spec, context=ts.Context()).result()
 
 
 def _temporary_folder(workdir: str) -> pathlib.Path:

@@ -53,7 +53,7 @@ class Config:
 def main(workdir, fault, *rest):
   """Trains and exits with the exit code of the command line."""
   # A killed process holds the lock of a bucket so long.
-  lease.SECONDS = float(os.environ.get('LEASE_SECONDS', '3'))
+  lease.SECONDS = float(os.environ.get('LEASE_SECONDS', '6'))
   flags = [argument for argument in rest if argument.startswith('--')]
   if fault.startswith('late@'):
     time.sleep(float(fault.removeprefix('late@')))

@@ -8,14 +8,22 @@ range of a listing (`startOffset`, `endOffset`), and empty objects.
 import functools
 from http import HTTPStatus
 import sys
+import threading
 
 from gcp_storage_emulator.exceptions import NotFound
 from gcp_storage_emulator.handlers import objects
+
+_lock = threading.Lock()
 
 
 def _with_generations(handler):
   @functools.wraps(handler)
   def handle(request, response, storage):
+    data = request.data
+    with _lock:
+      respond(data, request, response, storage)
+
+  def respond(data, request, response, storage):
     name = request.params.get('object_id') or request.query['name'][0]
     try:
       found = storage.get_file_obj(request.params['bucket_name'], name)
@@ -25,7 +33,7 @@ def _with_generations(handler):
     if request.query.get('ifGenerationMatch', [generation]) != [generation]:
       response.status = HTTPStatus.PRECONDITION_FAILED
       return
-    if request.method == 'POST' and request.data is None:
+    if request.method == 'POST' and data is None:
       request._data = b''
     if request.method == 'GET':
       response['X-Goog-Generation'] = generation
@@ -54,7 +62,8 @@ for _name in ('get', 'insert', 'delete'):
 # Its table of handlers is made from them when it is imported.
 from gcp_storage_emulator import server  # noqa: E402
 
-# By default five connections wait, and more are dropped.
+# By default one connection is served, five wait, and more are dropped.
+server.server.HTTPServer = server.server.ThreadingHTTPServer
 server.server.HTTPServer.request_queue_size = 128
 
 if __name__ == '__main__':
