@@ -75,7 +75,8 @@ def mirrored(workdir: str) -> Iterator['Mirror']:
       # Of its own, so that the lock does not wait for large files.
       contexts.enter_context(lease.acquire_lease(_open(workdir), workdir))
       mirror = Mirror(_open(workdir), _temporary_folder(workdir), workdir)
-      mirror.download()
+      with mirror.removed_on_error():
+        mirror.download()
     mirror.start()
     try:
       with _replace_folder_in_errors(mirror.folder, workdir):
@@ -87,6 +88,7 @@ def mirrored(workdir: str) -> Iterator['Mirror']:
         logging.error('%s', error)
       raise
     mirror.close()
+    print_line(f'{mirror.folder} was copied to {workdir}.')
 
 
 @contextlib.contextmanager
@@ -102,11 +104,13 @@ def as_folder(
     yield pathlib.Path(workdir)
     return
   mirror = Mirror(_open(workdir), _temporary_folder(workdir), workdir)
-  with _configuration_errors(workdir):
-    mirror.download(clean=False, checkpoints=checkpoints)
-  with _replace_folder_in_errors(mirror.folder, workdir):
-    yield mirror.folder
-  mirror.finish()
+  with mirror.removed_on_error():
+    with _configuration_errors(workdir):
+      mirror.download(clean=False, checkpoints=checkpoints)
+    with _replace_folder_in_errors(mirror.folder, workdir):
+      yield mirror.folder
+  if mirror.finish():
+    print_line(f'{mirror.folder} was copied to {workdir}.')
 
 
 class Mirror:
@@ -148,6 +152,15 @@ class Mirror:
         path.write_bytes(read.result().value)
         self._copies[name] = _version(path)
 
+  @contextlib.contextmanager
+  def removed_on_error(self) -> Iterator[None]:
+    """Removes the folder if the block raises: it holds nothing new."""
+    try:
+      yield
+    except BaseException:
+      shutil.rmtree(self.folder.parent)
+      raise
+
   def start(self) -> None:
     """Starts the thread."""
     self._thread.start()
@@ -167,21 +180,24 @@ class Mirror:
     self._thread.join()
     self.finish()
 
-  def finish(self) -> None:
-    """Copies what is left and removes the folder; CopyFailed keeps it."""
+  def finish(self) -> bool:
+    """Like `copy`, and removes the folder; CopyFailed keeps it."""
     try:
-      self.copy()
+      has_copied = self.copy()
     except Exception as error:
       raise CopyFailed(
         f'The last files of {self._workdir} could not be copied: {error}. They '
         f'are in {self.folder}. Copy that folder there, without its incomplete '
         'checkpoints, before the next start.'
       ) from error
-    print_line(f'{self.folder} was copied to {self._workdir}.')
     shutil.rmtree(self.folder.parent)
+    return has_copied
 
-  def copy(self) -> None:
-    """Copies new and changed files, then removes those that are gone."""
+  def copy(self) -> bool:
+    """Copies new and changed files, then removes those that are gone.
+
+    Returns whether there was a file to copy.
+    """
     local = self._local_files()
     changed = {
       name
@@ -194,6 +210,7 @@ class Mirror:
     if any(_is_manifest(name) for name in local):
       gone = self._copies.keys() - local.keys()
       self._remove({name for name in gone if name.startswith(_CHECKPOINTS)})
+    return bool(changed)
 
   def _run(self) -> None:
     while not self._stopping:

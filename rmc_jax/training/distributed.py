@@ -1,4 +1,4 @@
-"""Joins and leaves a job of several processes."""
+"""Joins and leaves a job of several processes; compares and sends values."""
 
 from collections.abc import Callable
 import hashlib
@@ -19,7 +19,7 @@ from rmc_jax.training import cluster
 # How long `shutdown` waits for the primary process, which may draw figures.
 _SHUTDOWN_SECONDS = 600
 _BROADCAST_BYTES = 64 * 2**20
-T = TypeVar('T')
+_T = TypeVar('_T')
 
 
 def initialize(
@@ -123,7 +123,7 @@ def check_same(name: str, text: str) -> None:
     )
 
 
-def from_primary(make: Callable[[], T]) -> T:
+def from_primary(make: Callable[[], _T]) -> _T:
   """Calls `make` in the primary process; a collective of all processes.
 
   Returns its result in all of them, or raises its error in all of them, with
@@ -141,7 +141,7 @@ def from_primary(make: Callable[[], T]) -> T:
       result, error = pickle.loads(outcome)
   if error is not None:
     raise error
-  return cast(T, result)
+  return cast(_T, result)
 
 
 def shutdown() -> None:

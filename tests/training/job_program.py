@@ -42,6 +42,7 @@ def main(output, address=None, count=None, process=None):
 
   results['evaluation'] = evaluate(state)
   results['divergence'] = describe_divergence(state)
+  distributed._BROADCAST_BYTES = 64  # So that there are several parts.
   results['from_primary'] = distributed.from_primary(
     lambda: np.float32([-0.0, 5])
   )
