@@ -3,6 +3,8 @@
 import pytest
 
 from tests.faults import drills
+from tests.training.buckets import objects  # noqa: F401
+from tests.training.buckets import place  # noqa: F401
 from tests.training.buckets import run_name  # noqa: F401
 from tests.training.buckets import scheme  # noqa: F401
 

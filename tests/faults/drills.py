@@ -8,8 +8,10 @@ import subprocess
 import sys
 import time
 
+from rmc_jax.training import bucket
 from rmc_jax.training import manifest
 from tests.training import jobs
+from tests.training.test_loop import metrics_of
 
 PROGRAM = ('-W', 'error', '-m', 'tests.faults.trainer')
 _TIMEOUT = 300  # Seconds until a process is killed.
@@ -77,6 +79,14 @@ def digests(workdir, step=30):
   """Returns path -> digest, for every array of a checkpoint."""
   leaves = manifest.verify(workdir / 'checkpoints' / str(step))['leaves']
   return {path: leaf['digest'] for path, leaf in leaves.items()}
+
+
+def assert_same(place, complete):
+  """Asserts that a finished run, perhaps in a bucket, equals `complete`."""
+  with bucket.as_folder(place, checkpoints=True) as folder:
+    assert digests(folder) == digests(complete)
+    assert metrics_of(folder) == metrics_of(complete)
+    assert saved_steps(folder) == [10, 20, 30]
 
 
 def saved_steps(workdir):

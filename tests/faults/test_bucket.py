@@ -24,29 +24,6 @@ pytestmark = [
 FLAGS = ['--config.ballast=1000000']  # 4 MB that nothing compresses.
 
 
-@pytest.fixture
-def run_name(request):
-  return re.sub(r'\W', '_', request.node.name)
-
-
-@pytest.fixture
-def place(scheme, run_name):
-  return f'{scheme}://bucket/{run_name}'
-
-
-@pytest.fixture
-def objects(scheme, run_name):
-  return buckets.store(scheme, run_name)
-
-
-def assert_same(place, complete):
-  """Asserts that a finished run equals one in a folder."""
-  with bucket.as_folder(place, checkpoints=True) as folder:
-    assert drills.digests(folder) == drills.digests(complete)
-    assert metrics_of(folder) == metrics_of(complete)
-    assert drills.saved_steps(folder) == [10, 20, 30]
-
-
 def contents(objects):
   """Returns name -> content of all objects but the lock."""
   return {
@@ -78,7 +55,7 @@ def test_killed_in_a_save_it_resumes_at_the_last_complete_checkpoint(
   assert 'for a sign that it is alive' in output
   resumed = drills.resumed_at(output)
   assert resumed == (max(map(int, steps)) if steps else None), output
-  assert_same(place, complete_run)
+  drills.assert_same(place, complete_run)
   assert lease.FILE_NAME not in buckets.names(objects)
 
 
@@ -110,7 +87,7 @@ def test_flipped_byte_falls_back_to_the_previous_checkpoint(
   ((code, output),) = drills.run(place, 'none', flags=FLAGS)
   assert code == 0, output
   assert drills.resumed_at(output) == 20
-  assert_same(place, complete_run)
+  drills.assert_same(place, complete_run)
   assert (
     'was changed'
     in contents(objects)['checkpoints/quarantined/30.txt'].decode()

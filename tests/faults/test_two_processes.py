@@ -12,8 +12,6 @@ from rmc_jax.training import bucket
 from rmc_jax.training import lease
 from rmc_jax.training.lock import acquire_lock
 from tests.faults import drills
-from tests.training import buckets
-from tests.training.test_loop import metrics_of
 
 pytestmark = [
   pytest.mark.slow,
@@ -23,31 +21,20 @@ pytestmark = [
 
 
 @pytest.fixture(params=['folder', 'bucket'])
-def place(request, tmp_path, scheme):
-  """The workdir of a test."""
-  if request.param == 'folder':
-    return str(tmp_path / 'run')
-  name = re.sub(r'\W', '_', request.node.name)
-  return f'{scheme}://bucket/{name}'
-
-
-def assert_same(place, complete):
-  """Asserts that a finished run equals one without a fault."""
-  with bucket.as_folder(place, checkpoints=True) as folder:
-    assert drills.digests(folder) == drills.digests(complete)
-    assert metrics_of(folder) == metrics_of(complete)
-    assert drills.saved_steps(folder) == [10, 20, 30]
+def workdir(request, tmp_path, place):
+  """A folder, or the URL of one in a bucket."""
+  return place if request.param == 'bucket' else str(tmp_path / 'run')
 
 
 @pytest.mark.parametrize('milliseconds', [0, 100])
 def test_process_killed_while_the_other_saves_is_restarted(
-  place, uninterrupted, milliseconds
+  workdir, uninterrupted, milliseconds
 ):
   faults = ['none', f'die_{milliseconds}_ms_into_save@20']
-  code, output = drills.supervise(place, faults, ['none', 'none'])
+  code, output = drills.supervise(workdir, faults, ['none', 'none'])
   assert code == 0, output
   assert drills.resumed_at(output) in (10, 20), output
-  assert_same(place, uninterrupted)
+  drills.assert_same(workdir, uninterrupted)
 
 
 BALLAST = ['--config.ballast=500000']  # 2 MB that nothing compresses.
@@ -80,48 +67,45 @@ def complete_run(tmp_path_factory):
 
 
 def test_full_disk_ends_the_job_and_with_space_it_resumes(
-  place, complete_run, small_disk, monkeypatch
+  workdir, complete_run, small_disk, monkeypatch
 ):
   folder, enlarge = small_disk
-  if not bucket.is_bucket(place):
-    place = str(folder / 'run')
-  monkeypatch.setenv(
-    'TMPDIR', str(folder)
-  )  # Where runs in buckets write first.
-  ended = drills.run(place, 'none', 'none', flags=BALLAST)
+  if not bucket.is_bucket(workdir):
+    workdir = str(folder / 'run')
+  # Runs in buckets write there first.
+  monkeypatch.setenv('TMPDIR', str(folder))
+  ended = drills.run(workdir, 'none', 'none', flags=BALLAST)
   assert ended[0][0] == 1, ended
   assert ended[1][0] != 0, ended
-  assert re.search(
-    r'Saving step 20 .*disk full.*: step 10\.', ended[0][1], re.S
-  )
+  error = r'Saving step 20 .*disk full.*: step 10\.'
+  assert re.search(error, ended[0][1], re.DOTALL), ended
   enlarge()
-  ended = drills.run(place, 'none', 'none', flags=BALLAST)
+  ended = drills.run(workdir, 'none', 'none', flags=BALLAST)
   assert [code for code, _ in ended] == [0, 0], ended
   assert drills.resumed_at(ended[0][1]) == 10
-  assert_same(place, complete_run)
+  drills.assert_same(workdir, complete_run)
 
 
 def test_long_wait_for_a_lock_is_not_a_fault(
-  scheme, run_name, uninterrupted, monkeypatch
+  place, objects, uninterrupted, monkeypatch
 ):
   # Gloo connects the processes within 30 s, or not at all.
   monkeypatch.setenv('LEASE_SECONDS', '33')
-  buckets.store(scheme, run_name).write('lock', b'{}').result()
-  place = f'{scheme}://bucket/{run_name}'
+  objects.write(lease.FILE_NAME, b'{}').result()
   ended = drills.run(place, 'none', 'none')
   assert [code for code, _ in ended] == [0, 0], ended
   assert 'locked by an unknown process' in ended[0][1]
-  assert_same(place, uninterrupted)
+  drills.assert_same(place, uninterrupted)
 
 
-def test_all_processes_refuse_a_workdir_in_use(place, monkeypatch):
+def test_all_processes_refuse_a_workdir_in_use(workdir, monkeypatch):
   monkeypatch.setattr(lease, 'SECONDS', 1.0)
   with contextlib.ExitStack() as lock:
-    if bucket.is_bucket(place):
-      lock.enter_context(bucket.mirrored(place))
+    if bucket.is_bucket(workdir):
+      lock.enter_context(bucket.mirrored(workdir))
     else:
-      lock.enter_context(acquire_lock(pathlib.Path(place)))
-    ended = drills.run(place, 'none', 'none')
+      lock.enter_context(acquire_lock(pathlib.Path(workdir)))
+    ended = drills.run(workdir, 'none', 'none')
   assert [code for code, _ in ended] == [77, 77], ended
   for _, output in ended:
-    assert f'Another process is training in {place}' in output
+    assert f'Another process is training in {workdir}' in output

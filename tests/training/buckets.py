@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import time
@@ -30,7 +31,19 @@ def scheme(request):
 @pytest.fixture
 def run_name(request):
   """A name of its own for the run of each test."""
-  return request.node.name.partition('[')[0]
+  return re.sub(r'\W', '_', request.node.name)
+
+
+@pytest.fixture
+def place(scheme, run_name):
+  """The URL of a test's run."""
+  return f'{scheme}://bucket/{run_name}'
+
+
+@pytest.fixture
+def objects(scheme, run_name):
+  """The objects of a test's run."""
+  return store(scheme, run_name)
 
 
 @contextlib.contextmanager

@@ -13,16 +13,6 @@ from rmc_jax.training import bucket
 from tests.training import buckets
 
 
-@pytest.fixture
-def place(scheme, run_name):
-  return f'{scheme}://bucket/{run_name}'
-
-
-@pytest.fixture
-def objects(scheme, run_name):
-  return buckets.store(scheme, run_name)
-
-
 def write(folder, *names):
   for name in names:
     path = folder / name
@@ -256,6 +246,17 @@ def test_folder_is_used_itself(tmp_path):
   with bucket.as_folder(str(tmp_path)) as folder:
     assert folder == tmp_path
   assert tmp_path.exists()
+
+
+def test_reading_leaves_nothing_behind(place, objects, capsys):
+  objects.write('config.json', b'{}').result()
+  with bucket.as_folder(place) as read_only:
+    pass
+  assert capsys.readouterr().out == ''  # Programs print their results there.
+  with pytest.raises(OSError, match='mine'), bucket.as_folder(place) as failed:
+    raise OSError('mine')
+  for folder in (read_only, failed):
+    assert not folder.parent.exists()
 
 
 def test_errors_about_a_copy_name_the_bucket(place):
