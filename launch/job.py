@@ -22,6 +22,9 @@ DONE = _ERRORS['DONE']
 PREEMPTED: int = _ERRORS['PREEMPTED']
 DIVERGED = _ERRORS['DIVERGED']
 CONFIGURATION_ERROR = _ERRORS['CONFIGURATION_ERROR']
+# For launchers whose machines may appear one after another. The user's flags
+# follow it, and the last one counts.
+PATIENT = '--initialization_timeout=3600'
 # Restarting after one of these would change nothing.
 FINAL = (DONE, DIVERGED, CONFIGURATION_ERROR)
 
@@ -71,15 +74,10 @@ class Parser(argparse.ArgumentParser):
     )
     add('--dry_run', action='store_true', help='print the commands and exit')
 
-  def add_cluster_flags(self) -> None:
-    """Adds the flags of launchers that wait for their machines."""
+  def add_env(self) -> None:
+    """Adds --env."""
     self.add_pairs(
       '--env', '[A-Za-z_][A-Za-z0-9_]*', 'NAME=VALUE', 'variable of the run'
-    )
-    self.add_integer(
-      '--initialization_timeout',
-      'seconds that processes wait for each other at the start (default: 3600)',
-      default=3600,
     )
 
   def add_integer(

@@ -7,11 +7,10 @@
 
 IMAGE is built from launch/Dockerfile. CLAIM is a PersistentVolumeClaim that all
 pods of a run write to; it holds the workdirs, unless --workdir is in a bucket.
-A run is a JobSet with one pod for each host or, with --kind=job, an Indexed
-Job, for clusters without JobSet. A preempted run resumes from its checkpoint, a
-crashed one at most --max_restarts times. Without --tpu and --gpus it trains on
-the CPU. --dry_run prints the manifests; pipe them to `kubectl delete -f -` to
-delete the runs. Needs Kubernetes 1.29 and JobSet 0.10, or later.
+A run is a JobSet with one pod for each host. A preempted run resumes from its
+checkpoint, a crashed one at most --max_restarts times. Without --tpu and --gpus
+it trains on the CPU. --dry_run prints the manifests; pipe them to `kubectl
+delete -f -` to delete the runs. Needs Kubernetes 1.29 and JobSet 0.10.
 """
 
 import argparse
@@ -37,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   """Returns the exit code."""
   options, runs = job.parse(_parser(), arguments)
   _check(options)
-  items = [item for run in runs for item in _manifests(options, run)]
+  items = [_job_set(options, run) for run in runs]
   manifest = {'apiVersion': 'v1', 'kind': 'List', 'items': items}
   text = json.dumps(manifest, indent=2, ensure_ascii=False) + '\n'
   if options.dry_run:
@@ -47,10 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
   return _kubectl(text, 'create', '--filename=-').returncode
 
 
-def _manifests(options: argparse.Namespace, run: job.Run) -> list[dict]:
-  """Returns the objects of one run."""
-  name, is_job_set = _name(options, run), options.kind == 'jobset'
-  tpu = resources.TPUS.get(options.tpu)
+def _job_set(options: argparse.Namespace, run: job.Run) -> dict:
+  """Returns the JobSet of a run: one Job, or one for each slice."""
+  name, tpu = _name(options, run), resources.TPUS.get(options.tpu)
   hosts = tpu.hosts if tpu else options.nodes or 1
   metadata = {
     'name': name,
@@ -61,35 +59,43 @@ def _manifests(options: argparse.Namespace, run: job.Run) -> list[dict]:
       'kueue.x-k8s.io/priority-class': options.priority,
     },
   }
-  first_pod = f'{name}-host-0-0' if is_job_set else f'{name}-0'
-  command = _command(options, run, hosts, f'{first_pod}.{name}:{_PORT}')
-  # A JobSet restarts a Job that fails; a Job replaces pods that it ignores.
-  policy = _pod_failure_policy('FailJob' if is_job_set else 'Ignore')
+  if tpu and hosts > 1:
+    # A node pool is one slice; without this, two runs may share two slices.
+    topology = 'alpha.jobset.sigs.k8s.io/exclusive-topology'
+    metadata['annotations'] = {topology: 'cloud.google.com/gke-nodepool'}
+  command = _command(options, run, hosts, f'{name}-host-0-0.{name}:{_PORT}')
   spec = {
+    # If a host disappears, the other pods crash before its own pod counts as
+    # disrupted. So a Job tolerates the crashes of all pods but one.
+    'backoffLimit': hosts - 1,
     'completions': hosts,
     'parallelism': hosts,
     'completionMode': 'Indexed',
-    'podFailurePolicy': policy,
+    'podFailurePolicy': _pod_failure_policy(),
     'template': pod.template(options, command),
   }
-  if is_job_set:
-    return [_job_set(options, metadata, spec)]
-  # Each pod counts its own crashes. A pod that restarts before the others have
-  # exited may crash again, so the restarts may be used up sooner.
-  limits = {'backoffLimitPerIndex': options.max_restarts, 'maxFailedIndexes': 0}
-  if hosts == 1:
-    return [_job(options, metadata, limits | spec)]
-  spec['template']['spec']['subdomain'] = name
-  return [_service(metadata), _job(options, metadata, limits | spec)]
+  jobs = {
+    'name': 'host',
+    'replicas': options.slices,
+    'template': _job_template(options, name, spec),
+  }
+  return {
+    'apiVersion': 'jobset.x-k8s.io/v1alpha2',
+    'kind': 'JobSet',
+    'metadata': _without_empty(metadata),
+    'spec': {
+      'failurePolicy': _failure_policy(options.max_restarts),
+      'replicatedJobs': [jobs],
+    },
+  }
 
 
 def _command(
   options: argparse.Namespace, run: job.Run, hosts: int, coordinator: str
 ) -> list[str]:
   """Returns the trainer's command line, in which pods expand $(NAME)."""
+  run = run._replace(flags=(job.PATIENT, *run.flags))
   flags = []
-  if hosts > 1:
-    flags.append(f'--initialization_timeout={options.initialization_timeout}')
   # JAX finds the rank by itself on TPUs; elsewhere only with access to the API.
   if hosts > 1 and not options.tpu:
     flags += job.rank_flags(coordinator, hosts, '$(JOB_COMPLETION_INDEX)')
@@ -98,35 +104,24 @@ def _command(
   return [*map(pod.literal, run.command('python')), *flags]
 
 
-def _pod_failure_policy(action: str) -> dict:
-  """Returns the policy of a Job, with the action for disrupted pods."""
+def _pod_failure_policy() -> dict:
+  """Returns the policy of a Job: fails at the first pod that is not a crash."""
 
   def exits(*codes: int) -> dict:
     return {'containerName': pod.CONTAINER, 'operator': 'In', 'values': codes}
 
-  final = exits(job.DIVERGED, job.CONFIGURATION_ERROR)
+  ends = exits(job.PREEMPTED, job.DIVERGED, job.CONFIGURATION_ERROR)
   disrupted = {'type': 'DisruptionTarget', 'status': 'True'}
   return {
     'rules': [
-      {'action': 'FailJob', 'onExitCodes': final},
-      {'action': action, 'onExitCodes': exits(job.PREEMPTED)},
-      {'action': action, 'onPodConditions': [disrupted]},
+      {'action': 'FailJob', 'onExitCodes': ends},
+      {'action': 'FailJob', 'onPodConditions': [disrupted]},
     ]
   }
 
 
-def _job_set(options: argparse.Namespace, metadata: dict, spec: dict) -> dict:
-  """Returns a JobSet of one Job, or of one for each slice."""
-  if options.tpu and spec['completions'] > 1:
-    # A node pool is one slice; without this, two runs may share two slices.
-    topology = 'alpha.jobset.sigs.k8s.io/exclusive-topology'
-    metadata['annotations'] = {topology: 'cloud.google.com/gke-nodepool'}
-  # If a host disappears, the other pods crash before its own pod counts as
-  # disrupted. So a Job tolerates the crashes of all pods but one.
-  spec = {'backoffLimit': spec['completions'] - 1} | spec
-  manifest = _job(options, {'name': metadata['name']}, spec)
-  del manifest['metadata']['name']  # The JobSet names its Jobs.
-  template = {k: manifest[k] for k in ('metadata', 'spec') if manifest[k]}
+def _failure_policy(max_restarts: int) -> dict:
+  """Returns the policy of a JobSet, which restarts all Jobs if one fails."""
   # Kubernetes forms the message in pkg/controller/job/pod_failure_policy.go.
   final = f'failed with exit code ({job.DIVERGED}|{job.CONFIGURATION_ERROR}) '
   rules = [
@@ -141,40 +136,13 @@ def _job_set(options: argparse.Namespace, metadata: dict, spec: dict) -> dict:
       'onJobFailureReasons': ['PodFailurePolicy'],
     },
   ]
-  jobs = {'name': 'host', 'replicas': options.slices, 'template': template}
-  return {
-    'apiVersion': 'jobset.x-k8s.io/v1alpha2',
-    'kind': 'JobSet',
-    'metadata': _without_empty(metadata),
-    'spec': {
-      'failurePolicy': {'maxRestarts': options.max_restarts, 'rules': rules},
-      'replicatedJobs': [jobs],
-    },
-  }
+  return {'maxRestarts': max_restarts, 'rules': rules}
 
 
-def _service(metadata: dict) -> dict:
-  """Returns a service that gives the pods of a Job their host names."""
-  spec = {
-    'clusterIP': 'None',
-    'publishNotReadyAddresses': True,
-    'selector': {'batch.kubernetes.io/job-name': metadata['name']},
-  }
-  return _without_empty(
-    {'apiVersion': 'v1', 'kind': 'Service', 'metadata': metadata, 'spec': spec}
-  )
-
-
-def _job(options: argparse.Namespace, metadata: dict, spec: dict) -> dict:
-  """Returns a Job, to which kubectl applies --patch without a cluster."""
-  manifest = _without_empty(
-    {
-      'apiVersion': 'batch/v1',
-      'kind': 'Job',
-      'metadata': metadata,
-      'spec': spec,
-    }
-  )
+def _job_template(options: argparse.Namespace, name: str, spec: dict) -> dict:
+  """Returns the Jobs' template; kubectl applies --patch without a cluster."""
+  kind = {'apiVersion': 'batch/v1', 'kind': 'Job'}
+  manifest = _without_empty(kind | {'metadata': {'name': name}, 'spec': spec})
   for path in options.patch:
     try:
       text = pathlib.Path(path).read_text()
@@ -192,7 +160,8 @@ def _job(options: argparse.Namespace, metadata: dict, spec: dict) -> dict:
     if patched.returncode:
       job.fail(f'--patch={path} does not fit the Job: {patched.stderr.strip()}')
     manifest = json.loads(patched.stdout)
-  return manifest
+  del manifest['metadata']['name']  # The JobSet names its Jobs.
+  return {k: manifest[k] for k in ('metadata', 'spec') if manifest[k]}
 
 
 def _kubectl(
@@ -240,10 +209,10 @@ def _check(options: argparse.Namespace) -> None:
       f'--gpu_type={options.gpu_type} needs --gpus, the number for each pod'
     )
   several = options.tpu and resources.TPUS[options.tpu].hosts > 1
-  if options.slices > 1 and not (several and options.kind == 'jobset'):
+  if options.slices > 1 and not several:
     job.fail(
       f'--slices={options.slices} needs slices of several hosts, such as '
-      '--tpu=v5e-16, in a JobSet; remove --slices or change --tpu and --kind'
+      '--tpu=v5e-16; remove --slices or change --tpu'
     )
   if job.in_bucket(options.workdir):
     return
@@ -263,7 +232,7 @@ def _check(options: argparse.Namespace) -> None:
 
 def _parser() -> job.Parser:
   parser = job.Parser('kubernetes', __doc__)
-  parser.add_cluster_flags()
+  parser.add_env()
   add = parser.add_argument
   label = job.matching(
     '[a-z]([a-z0-9-]{0,61}[a-z0-9])?',
@@ -314,12 +283,6 @@ def _parser() -> job.Parser:
     metavar='FILE',
     help='change of the Job, applied by kubectl: a strategic merge patch or, '
     'if it is a list, a JSON patch; YAML or JSON; repeatable',
-  )
-  add(
-    '--kind',
-    choices=('jobset', 'job'),
-    default='jobset',
-    help='job: for a cluster without JobSet (default: jobset)',
   )
   add('--namespace', type=label, help="default: kubectl's")
   add(

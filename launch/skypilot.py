@@ -93,18 +93,14 @@ def task(options: argparse.Namespace, run: job.Run) -> str:
   """Returns the SkyPilot task of a run, as YAML."""
   parts = (options.experiment, options.preset or options.sweep, run.name)
   flags = [flag for flag in run.flags if not flag.startswith('--workdir=')]
-  flags.append(f'--workdir={_workdir(options, run)}')
-  hosts = options.nodes or 1
+  flags = [job.PATIENT, *flags, f'--workdir={_workdir(options, run)}']
   accelerators = f'accelerators: {options.gpus}'
   if options.tpu:
     tpu = resources.TPUS[options.tpu]
-    hosts = tpu.hosts
     accelerators = (
       f'accelerators: tpu-{tpu.accelerator_type}\n'
       f'  accelerator_args: {{runtime_version: {tpu.runtime}}}'
     )
-  if hosts > 1:
-    flags.append(f'--initialization_timeout={options.initialization_timeout}')
   return _TASK.format(
     name=re.sub('[^a-z0-9]+', '-', '-'.join(filter(None, parts)).lower()),
     checkout=json.dumps(str(job.ROOT)),
@@ -153,7 +149,7 @@ def _check(options: argparse.Namespace) -> None:
 
 def _parser() -> job.Parser:
   parser = job.Parser('skypilot', __doc__)
-  parser.add_cluster_flags()
+  parser.add_env()
   add = parser.add_argument
   add(
     '--bucket',

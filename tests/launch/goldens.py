@@ -61,11 +61,9 @@ CASES = {
     'kubernetes toy --image=registry.example/rmc:1 --tpu=v7x-16 --slices=2 '
     '--workdir=gs://mine/run --env=A=b --pod_annotation=example.com/c=d'
   ),
-  'jobset_sweep.json': f'{_KUBERNETES} --sweep=seeds --gpus=1',
-  'indexed_job.json': (
-    f'{_KUBERNETES} --kind=job --nodes=4 --name=mine --namespace=research'
+  'jobset_sweep.json': (
+    f'{_KUBERNETES} --sweep=seeds --gpus=1 --name=mine --namespace=research'
   ),
-  'indexed_job_tpu.json': f'{_KUBERNETES} --kind=job --tpu=v5e-8',
   'skypilot_gpus.yaml': (
     'skypilot toy --preset=small --gpus=A100:8 --nodes=2 --bucket=gs://mine '
     '--workdir=runs/x --max_restarts=7 --env=A=b'

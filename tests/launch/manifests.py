@@ -27,8 +27,6 @@ def render(capsys, *flags):
 
 
 def job_spec(manifest):
-  if manifest['kind'] == 'Job':
-    return manifest['spec']
   (replicated,) = manifest['spec']['replicatedJobs']
   return replicated['template']['spec']
 
@@ -63,13 +61,12 @@ def close(schema):
 
 
 def validate(manifest):
-  if manifest['kind'] == 'JobSet':
-    job_set_validator().validate(manifest)
-    manifest = {
-      'apiVersion': 'batch/v1',
-      'kind': 'Job',
-      'metadata': manifest['metadata'],
-      'spec': job_spec(manifest),
-    }
+  job_set_validator().validate(manifest)
+  job = {
+    'apiVersion': 'batch/v1',
+    'kind': 'Job',
+    'metadata': manifest['metadata'],
+    'spec': job_spec(manifest),
+  }
   for release in RELEASES:
-    kubernetes_validate.validate(manifest, release, strict=True)
+    kubernetes_validate.validate(job, release, strict=True)

@@ -7,7 +7,6 @@ import pytest
 from launch import job
 from tests.launch.manifests import job_spec
 from tests.launch.manifests import render
-from tests.launch.manifests import trainer
 
 DISRUPTED = 'DisruptionTarget'
 
@@ -74,12 +73,3 @@ def test_only_crashes_count_as_restarts(capsys, hosts, pods, expected):
   (manifest,) = render(capsys, f'--nodes={hosts}', '--max_restarts=7')
   assert action(manifest, pods) == expected
   assert manifest['spec']['failurePolicy']['maxRestarts'] == 7
-
-
-def test_an_indexed_job_replaces_disrupted_pods(capsys):
-  *_, manifest = render(capsys, '--kind=job', '--nodes=2')
-  rules = job_spec(manifest)['podFailurePolicy']['rules']
-  assert [rule['action'] for rule in rules] == ['FailJob', 'Ignore', 'Ignore']
-  assert rules[0]['onExitCodes']['values'] == [76, 77]
-  assert rules[1]['onExitCodes']['values'] == [75]
-  assert rules[0]['onExitCodes']['containerName'] == trainer(manifest)['name']

@@ -38,11 +38,10 @@ MACHINES = {
 }
 
 
-@pytest.mark.parametrize('kind', ['jobset', 'job'])
 @pytest.mark.parametrize('machine', MACHINES)
-def test_manifests_satisfy_the_published_schemas(capsys, kind, machine):
-  for manifest in render(capsys, f'--kind={kind}', *MACHINES[machine]):
-    validate(manifest)
+def test_manifests_satisfy_the_published_schemas(capsys, machine):
+  (manifest,) = render(capsys, *MACHINES[machine])
+  validate(manifest)
 
 
 @pytest.mark.parametrize(
@@ -109,11 +108,6 @@ def test_a_run_of_several_slices_has_a_job_for_each(capsys):
   assert not any('process' in word for word in trainer(manifest)['command'])
 
 
-def test_single_pod_needs_no_service(capsys):
-  kinds = [manifest['kind'] for manifest in render(capsys, '--kind=job')]
-  assert kinds == ['Job']
-
-
 @pytest.mark.parametrize('experiment', job.experiments())
 def test_names_of_a_sweep_are_valid_and_unique(capsys, experiment):
   path = job.ROOT / f'experiments/{experiment}/sweep.py'
@@ -139,8 +133,8 @@ def test_flags_of_the_trainer_are_escaped(capsys):
   flags = ['--a=$(JOB_COMPLETION_INDEX)', '--b=$$', '--c="é😀: #\n{x}']
   (manifest,) = render(capsys, *flags)
   command = trainer(manifest)['command']
-  assert [word.replace('$$', '$') for word in command[4:7]] == flags
-  assert command[4] == '--a=$$(JOB_COMPLETION_INDEX)'
+  assert [word.replace('$$', '$') for word in command[5:8]] == flags
+  assert command[5] == '--a=$$(JOB_COMPLETION_INDEX)'
 
 
 def test_variables_are_literal_and_replace_the_default(capsys):
@@ -161,15 +155,12 @@ def test_annotations_of_pods_are_not_those_of_the_run(capsys):
 
 @pytest.mark.parametrize('machine', ['--nodes=2', '--tpu=v5e-16'])
 def test_processes_wait_an_hour_for_each_other(capsys, machine):
-  def timeouts(*flags):
-    (manifest,) = render(capsys, *flags)
-    command = trainer(manifest)['command']
-    return [word for word in command if 'initialization' in word]
-
-  assert timeouts(machine) == ['--initialization_timeout=3600']
   own = '--initialization_timeout=60'
-  assert timeouts(machine, own) == [own]
-  assert timeouts() == []
+  (manifest,) = render(capsys, machine, own)
+  command = trainer(manifest)['command']
+  # The last one counts.
+  waits = [word for word in command if 'initialization' in word]
+  assert waits == ['--initialization_timeout=3600', own]
 
 
 def test_a_run_in_a_bucket_needs_no_claim(capsys):
@@ -192,9 +183,8 @@ def kubectl(tmp_path, monkeypatch):
   return tmp_path
 
 
-@pytest.mark.parametrize('kind', ['jobset', 'job'])
-def test_kubectl_reads_the_output_of_the_dry_run(capsys, kubectl, kind):
-  flags = ['--sweep=quick_seeds', '--nodes=2', f'--kind={kind}']
+def test_kubectl_reads_the_output_of_the_dry_run(capsys, kubectl):
+  flags = ['--sweep=quick_seeds', '--nodes=2']
   text = dry_run(capsys, *flags)
   assert not (kubectl / 'arguments').exists()
   assert kubernetes.main(['nth_farthest', *NEEDED, *flags]) == 3
@@ -222,16 +212,13 @@ def test_missing_kubectl_is_reported(capsys, monkeypatch):
     (['--claim=a/b'], "--claim.*'a/b'"),
     (['--node_selector=zone'], "--node_selector.*LABEL=VALUE.*'zone'"),
     (['--nodes=0'], "--nodes.*at least 1.*'0'"),
-    (['--kind=pod'], "--kind.*'pod'"),
     (['--workdir=/tmp/x'], '--workdir=/tmp/x .*below /claim'),
     (['--workdir=../x'], r'--workdir=\.\./x .*below /claim'),
     (['--slices=2'], '--slices=2.*--tpu=v5e-16'),
     (['--slices=2', '--tpu=v5e-8'], '--slices=2.*--tpu=v5e-16'),
-    (['--slices=2', '--tpu=v5e-16', '--kind=job'], '--slices=2.*--kind'),
     (['--env=A'], "--env.*NAME=VALUE.*'A'"),
     (['--env=1A=b'], "--env.*NAME=VALUE.*'1A=b'"),
     (['--pod_annotation=a'], "--pod_annotation.*KEY=VALUE.*'a'"),
-    (['--initialization_timeout=0'], "--initialization_timeout.*1.*'0'"),
     (['--patch=nowhere.yaml'], '--patch=nowhere.yaml.*No such file'),
   ],
 )

@@ -94,21 +94,15 @@ def test_variable_of_the_page_makes_gpus_deterministic(capsys):
     '# An object.\n---\nspec:\n  ttlSecondsAfterFinished: 9\n',
   ],
 )
-@pytest.mark.parametrize('kind', ['jobset', 'job'])
-def test_patches_of_both_types_are_applied_in_order(
-  capsys, no_cluster, kind, text
-):
+def test_patches_of_both_types_are_applied_in_order(capsys, no_cluster, text):
   (no_cluster / 'first.yaml').write_text(text)
   (no_cluster / 'second.yaml').write_text('metadata: {labels: {a: b}}\n')
-  flags = ['--patch=first.yaml', '--patch=second.yaml', f'--kind={kind}']
+  flags = ['--patch=first.yaml', '--patch=second.yaml']
   (manifest,) = render(capsys, *flags)
   assert job_spec(manifest)['ttlSecondsAfterFinished'] == 9
-  if kind == 'jobset':
-    validate(manifest)
-    (replicated,) = manifest['spec']['replicatedJobs']
-    assert replicated['template']['metadata'] == {'labels': {'a': 'b'}}
-  else:
-    assert manifest['metadata']['labels']['a'] == 'b'
+  validate(manifest)
+  (replicated,) = manifest['spec']['replicatedJobs']
+  assert replicated['template']['metadata'] == {'labels': {'a': 'b'}}
 
 
 @needs_kubectl

@@ -98,10 +98,10 @@ def test_each_machine_gets_its_rank(machine, tmp_path):
   assert completed.stdout.splitlines() == [
       'setup with any',
       str(tmp_path / 'bucket'), str(tmp_path / 'checkout'),
-      '-P', '-m', 'experiments.nth_farthest.train', '--preset=paper',
+      '-P', '-m', 'experiments.nth_farthest.train',
+      '--initialization_timeout=3600', '--preset=paper',
       '--config.core.name=a *',
-      '--workdir=gs://mine/runs/nth_farthest-paper',
-      '--initialization_timeout=3600', '--cluster=none',
+      '--workdir=gs://mine/runs/nth_farthest-paper', '--cluster=none',
       '--coordinator_address=10.0.0.7:8476', '--num_processes=3',
       '--process_id=1',
   ]  # fmt: skip
@@ -112,6 +112,7 @@ def test_single_machine_needs_no_coordinator(machine):
   completed = machine(task, 'run', **variables(0, '10.0.0.7'))
   assert completed.stdout.splitlines()[5:] == [
     'experiments.nth_farthest.train',
+    '--initialization_timeout=3600',
     '--workdir=gs://mine/runs/nth_farthest-quick',
     '--cluster=none',
   ]
@@ -122,8 +123,9 @@ def test_hosts_of_a_slice_find_each_other(machine):
   completed = machine(task, 'run', **variables(1, '10.0.0.7', '10.0.0'))
   assert completed.stdout.splitlines()[5:] == [
     'experiments.nth_farthest.train',
+    '--initialization_timeout=3600',
+    '--initialization_timeout=60',  # The last one counts.
     '--workdir=gs://mine/runs/nth_farthest-quick',
-    '--initialization_timeout=60',
   ]
 
 
