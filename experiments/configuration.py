@@ -222,7 +222,8 @@ def _remedy(config: Any, path: str, known: Iterable[str]) -> str:
     if name in build.argument_names(config_class)
   )
   reason = f': it belongs to {owners}.' if owners else f'.{suggestion}'
-  names = ', '.join(build.argument_names(type(config)))
+  _, *own = dataclasses.fields(config)  # without the name
+  names = ', '.join(field.name for field in own)
   return f' for core {config.name}{reason} Fields of {config.name}: {names}.'
 
 

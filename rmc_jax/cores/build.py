@@ -3,7 +3,9 @@
 import dataclasses
 
 import haiku as hk
+import jmp
 
+from rmc_jax.checks import one_of
 from rmc_jax.cores.config import CoreConfig
 from rmc_jax.cores.conv_lstm import ConvLSTM
 from rmc_jax.cores.conv_lstm import ConvLSTMConfig
@@ -48,6 +50,8 @@ SPATIAL = tuple(
   name for name, (_, core) in CORES.items() if issubclass(core, SpatialCore)
 )
 
+COMPUTE_DTYPES = ('float32', 'bfloat16')
+
 
 def build_core(config: CoreConfig) -> ProjectedCore:
   """Builds the core of a configuration, inside an `hk.transform`.
@@ -57,15 +61,22 @@ def build_core(config: CoreConfig) -> ProjectedCore:
     TypeError, ValueError: the core refuses an argument.
   """
   _, core = CORES[config.name]
-  return core(
-    **{name: getattr(config, name) for name in argument_names(type(config))}
-  )
+  arguments = {
+    name: getattr(config, name) for name in argument_names(type(config))
+  }
+  dtype = one_of('compute_dtype', config.compute_dtype, COMPUTE_DTYPES)
+  if dtype == 'float32':
+    return core(**arguments)  # perhaps under the policy of a module around it
+  policy = jmp.get_policy(f'params=float32,compute={dtype},output=float32')
+  with hk.mixed_precision.push_policy(core, policy):
+    return core(**arguments)
 
 
 def argument_names(config_class: type[CoreConfig]) -> list[str]:
   """Lists the constructor arguments that a configuration holds."""
+  own = {field.name for field in dataclasses.fields(CoreConfig)}
   names = [field.name for field in dataclasses.fields(config_class)]
-  return [name for name in names if name != 'name']
+  return [name for name in names if name not in own]
 
 
 def validate(config: CoreConfig) -> None:

@@ -12,3 +12,5 @@ class CoreConfig:
   """
 
   name: str
+  # Of the factors of matrix products; sums, state and parameters are float32.
+  compute_dtype: str = 'float32'  # or 'bfloat16'

@@ -63,15 +63,12 @@ def _constructor(config):
   )
 
 
-# The name of a core, or that and a variant -> a constructor without arguments.
-# A core without a small size has its defaults.
-CORES = {
-  name: _constructor(config)
-  for name, config in (
-    {name: config_class() for name, (config_class, _) in build.CORES.items()}
-    | _SMALL
-  ).items()
-}
+# The name of a core, or that and a variant -> its configuration, and -> a
+# constructor without arguments. A core without a small size has its defaults.
+CONFIGS = {
+  name: config_class() for name, (config_class, _) in build.CORES.items()
+} | _SMALL
+CORES = {name: _constructor(config) for name, config in CONFIGS.items()}
 every_core = pytest.mark.parametrize('build', CORES.values(), ids=CORES)
 
 # Products of one row, a batch and a sequence may round differently.

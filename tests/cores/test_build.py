@@ -75,7 +75,7 @@ def test_passes_every_field_to_the_constructor(name):
   fields = {
     field.name: getattr(config, field.name)
     for field in dataclasses.fields(config)
-    if field.name != 'name'
+    if field.name not in ('name', 'compute_dtype')
   }
   constructor = mock.Mock()
   with mock.patch.dict(CORES, {name: (config_class, constructor)}):
@@ -104,6 +104,10 @@ def test_convolutional_cores_see_images():
     (
       PaperRelationalMemoryConfig(gate_style=None),
       'core: gate_style .* None',
+    ),
+    (
+      LSTMConfig(compute_dtype='float16'),
+      "compute_dtype must be one of float32, bfloat16. Got: 'float16'",
     ),
     (LSTMConfig(hidden_size=0), 'core: hidden_size must be at least 1'),
     (LSTMBankConfig(summed='all'), "core: summed .* 'all'"),

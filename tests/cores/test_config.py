@@ -21,6 +21,7 @@ def test_fields_and_defaults_are_those_of_the_constructor(name):
   }
   config = dataclasses.asdict(config_class())
   assert config.pop('name') == name
+  assert config.pop('compute_dtype') == 'float32'
   assert list(config) == list(parameters)
   required = {
     parameter

@@ -1,17 +1,23 @@
 """Tests the precision of every core under policies and in other dtypes."""
 
+import dataclasses
+
 import haiku as hk
 import jax
 import jax.numpy as jnp
 import jmp
 import numpy as np
+import pytest
 
 import rmc_jax
+from rmc_jax.cores import build
+from rmc_jax.cores.build import build_core
 from rmc_jax.cores.dnc import DNC
 from rmc_jax.models import SequenceClassifier
 from tests.cores.every_core import assert_close
 from tests.cores.every_core import ATOL
 from tests.cores.every_core import B
+from tests.cores.every_core import CONFIGS
 from tests.cores.every_core import equations
 from tests.cores.every_core import every_core
 from tests.cores.every_core import FEATURES
@@ -65,6 +71,28 @@ def test_policy_sets_the_dtype_of_factors_but_not_of_sums(build):
   # bfloat16 factors keep 8 bits, 0.4 %, of terms of order 1 in a few layers.
   np.testing.assert_allclose(output, exact, atol=0.15)
   assert np.abs(output - exact).max() > 1e-4
+
+
+@pytest.mark.parametrize('name', CONFIGS)
+def test_compute_dtype_of_a_configuration_is_a_policy(name):
+  def products(compute_dtype):
+    config = dataclasses.replace(CONFIGS[name], compute_dtype=compute_dtype)
+
+    def unroll(inputs):
+      core = build_core(config)
+      return rmc_jax.unroll(core, inputs, core.initial_state(B))
+
+    net, inputs = transform(unroll), jnp.ones((T, B, FEATURES))
+    params = jax.eval_shape(net.init, jax.random.key(0), inputs)
+    return product_dtypes(net.apply, params, inputs)
+
+  _, core = build.CORES[CONFIGS[name].name]
+  assert products('float32') == {(('float32',), 'float32')}
+  narrow = products('bfloat16')
+  assert (('bfloat16',), 'float32') in narrow
+  with hk.mixed_precision.push_policy(core, POLICY):
+    # The default does not replace a policy of the caller.
+    assert products('float32') == narrow
 
 
 def test_policy_leaves_the_memory_unrounded():

@@ -87,12 +87,13 @@ def test_name_selects_the_core_and_its_defaults(arguments, core):
       ['--config.core.name=lstm', '--config.core.num_heads=16'],
       'There is no field config.core.num_heads for core lstm: it belongs to '
       'relational_memory, paper_relational_memory. Fields of lstm: '
-      'hidden_size, num_layers.',
+      'compute_dtype, hidden_size, num_layers.',
     ),
     (
       ['--preset=lstm', '--config.core.hiden_size=16'],
       'There is no field config.core.hiden_size for core lstm. Did you mean '
-      'core.hidden_size? Fields of lstm: hidden_size, num_layers.',
+      'core.hidden_size? Fields of lstm: compute_dtype, hidden_size, '
+      'num_layers.',
     ),
     (
       ['--preset=heads', '--config.core.num_heads=0'],
@@ -115,7 +116,7 @@ def test_flag_for_a_field_of_another_core_exits(
       {'name': 'lstm', 'num_heads': 16},
       "Preset 'quick' sets core.num_heads, which does not exist for core lstm: "
       'it belongs to relational_memory, paper_relational_memory. Fields of '
-      'lstm: hidden_size, num_layers.',
+      'lstm: compute_dtype, hidden_size, num_layers.',
     ),
     (
       {'name': 'lstm', 'hiden_size': 16},
