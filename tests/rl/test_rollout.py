@@ -7,6 +7,8 @@ import pytest
 
 from rmc_jax import envs
 from rmc_jax import rl
+from rmc_jax.cores.build import build_core
+from rmc_jax.cores.relational_memory import RelationalMemoryConfig
 from tests.rl.agents import CORES
 from tests.rl.agents import make_network
 from tests.rl.agents import make_trajectory
@@ -92,6 +94,21 @@ def test_learner_computes_the_logits_of_the_actor(core):
   never = inputs._replace(first=jnp.zeros_like(inputs.first))
   wrong, _ = network.apply(params, never, trajectory.state)
   assert np.abs(wrong.logits - output.logits).max() > 0.1
+
+
+def test_logits_agree_in_bfloat16(monkeypatch):
+  config = RelationalMemoryConfig(
+    mem_slots=3, head_size=5, num_heads=2, compute_dtype='bfloat16'
+  )
+  monkeypatch.setitem(CORES, 'bfloat16', lambda: build_core(config))
+  network, params, trajectory, *_ = play('bfloat16')
+  inputs = jax.tree.map(lambda x: x.swapaxes(0, 1), trajectory.inputs)
+  output, _ = network.apply(params, inputs, trajectory.state)
+  # Sums that round differently in float32 may have different neighbours in
+  # bfloat16, 2^-8 apart for factors of order 1; logits are sums of a few.
+  np.testing.assert_allclose(
+    output.logits[:-1].swapaxes(0, 1), trajectory.logits, atol=2e-2
+  )
 
 
 def test_actions_follow_the_logits():
