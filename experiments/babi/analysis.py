@@ -127,8 +127,7 @@ def _paper_column(
     if len(errors) < len(paper):
       own = [paper[task - 1] for task in errors]
       mean, failed = np.mean(own), sum(error > 100 * FAILED for error in own)
-  failed = '' if failed is None else str(failed)
-  return [[header, *cells, f'{mean:.1f}', failed]]
+  return [[header, *cells, f'{mean:.1f}', str(failed)]]
 
 
 def _ranges(members: Sequence[Member]) -> dict[int, tuple[float, float]]:
