@@ -82,12 +82,13 @@ def test_trajectories_match_the_environment(network):
   with make_actors(network) as actors:
     actors.set_params(params)
     batches = [actors.batch(step) for step in range(3)]
+  # A batch alone may lack them; of about 54 episodes one in five is truncated.
+  assert any(batch.terminated.any() for batch in batches)
+  assert any(batch.truncated.any() for batch in batches)
   for batch in batches:
     inputs = batch.inputs
     assert inputs.observation.shape == (2 * SIZE, T + 1, 2 * CUES)
     ended = batch.terminated | batch.truncated
-    assert batch.terminated.any()
-    assert batch.truncated.any()
     # The step after the last of an episode resets.
     np.testing.assert_array_equal(inputs.first[:, 2:], ended[:, :-1])
     reset = inputs.first[:, 1:]
