@@ -119,12 +119,15 @@ def check_workdir(workdir: pathlib.Path, text: str, config: Any) -> None:
     return
   wanted = json.loads(text)
   found = read_config(workdir, wanted['experiment'])
-  if 'run' in wanted['config'] and 'run' not in found['config']:
+  before, now = _flat(found['config']), _flat(wanted['config'])
+  missing = sorted(now.keys() - before.keys())
+  # Another core has other fields.
+  if missing and before.get('core.name') == now.get('core.name'):
     raise ConfigurationError(
       f'{workdir} holds a run of an earlier version of rmc_jax, whose {CONFIG} '
-      'has no "run". Finish it with that version, or choose another --workdir.'
+      f'has no {missing[0]}. Finish it with that version, or choose another '
+      '--workdir.'
     )
-  before, now = _flat(found['config']), _flat(wanted['config'])
   changeable = _changeable(config)
   lines = [
     f'  config.{name}: {before.get(name, "absent")} there, '

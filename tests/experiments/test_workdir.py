@@ -6,7 +6,6 @@ import json
 from absl import flags
 import pytest
 
-from rmc_jax import training
 from rmc_jax.training.lock import acquire_lock
 from tests.experiments.toy_program import Config
 from tests.experiments.toy_program import start
@@ -118,16 +117,14 @@ def test_second_run_in_a_locked_workdir_changes_nothing(
 
 def test_run_of_an_earlier_version_exits(tmp_path, capsys):
   start_and_save('--workdir=mine')
-  path = tmp_path / 'mine' / 'config.json'
+  before = snapshot(tmp_path)
 
   @dataclasses.dataclass
   class NewConfig(Config):
-    run: training.RunConfig = dataclasses.field(
-      default_factory=training.RunConfig
-    )
+    new: int = 0
 
   assert start('--workdir=mine', config_class=NewConfig) == (77, [])
   error = capsys.readouterr().err
-  assert 'earlier version of rmc_jax' in error
+  assert 'earlier version of rmc_jax, whose config.json has no new.' in error
   assert len(error.splitlines()) == 1
-  assert 'run' not in json.loads(path.read_text())['config']
+  assert snapshot(tmp_path) == before
