@@ -18,7 +18,7 @@ from experiments.mini_pacman import sweep as mini_pacman
 
 GAMES = {'box_world': box_world.PRESETS, 'mini_pacman': mini_pacman.PRESETS}
 _LARGE = {'batch_size': 1024}
-_NARROW = {'core': box_world.MEMORY | {'compute_dtype': 'bfloat16'}}
+_BFLOAT16 = {'core': box_world.MEMORY | {'compute_dtype': 'bfloat16'}}
 # Name -> the game, the preset and its changes.
 SIZES = {
   'mini_pacman_lstm': ('mini_pacman', 'quick_lstm', {}),
@@ -27,7 +27,7 @@ SIZES = {
   'box_world_paper': ('box_world', 'paper', {}),
   'box_world_paper_conv_lstm': ('box_world', 'paper_conv_lstm', {}),
   'box_world_paper_large': ('box_world', 'paper', _LARGE),
-  'box_world_paper_large_bfloat16': ('box_world', 'paper', _LARGE | _NARROW),
+  'box_world_paper_large_bfloat16': ('box_world', 'paper', _LARGE | _BFLOAT16),
 }
 
 

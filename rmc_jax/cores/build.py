@@ -58,7 +58,8 @@ def build_core(config: CoreConfig) -> ProjectedCore:
 
   Raises:
     KeyError: the name is not in CORES.
-    TypeError, ValueError: the core refuses an argument.
+    TypeError, ValueError: the core refuses an argument, or the compute dtype is
+      not one of COMPUTE_DTYPES.
   """
   _, core = CORES[config.name]
   arguments = {
@@ -66,7 +67,7 @@ def build_core(config: CoreConfig) -> ProjectedCore:
   }
   dtype = one_of('compute_dtype', config.compute_dtype, COMPUTE_DTYPES)
   if dtype == 'float32':
-    return core(**arguments)  # perhaps under the policy of a module around it
+    return core(**arguments)  # perhaps under a policy of the caller
   policy = jmp.get_policy(f'params=float32,compute={dtype},output=float32')
   with hk.mixed_precision.push_policy(core, policy):
     return core(**arguments)

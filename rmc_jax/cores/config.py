@@ -5,12 +5,13 @@ import dataclasses
 
 @dataclasses.dataclass
 class CoreConfig:
-  """The constructor arguments of one core, one field for each.
+  """Name, compute dtype and constructor arguments of one core.
 
-  Each core has a subclass beside it. `rmc_jax.cores.build.CORES` maps names to
-  configurations and cores.
+  Each core has a subclass beside it, with a field for each argument.
+  `rmc_jax.cores.build.CORES` maps names to configurations and cores.
   """
 
   name: str
-  # Of the factors of matrix products; sums, state and parameters are float32.
-  compute_dtype: str = 'float32'  # or 'bfloat16'
+  # 'bfloat16' rounds the factors of matrix products; sums, state and parameters
+  # stay in float32. 'float32' leaves a policy that the caller has set.
+  compute_dtype: str = 'float32'

@@ -42,7 +42,7 @@ class HostActors(training.Source):
   `batch` raises the error.
 
   A `jmp` policy that `hk.mixed_precision.set_policy` sets holds in one thread
-  only, so actors compute in float32.
+  only, not in those of actors; `CoreConfig.compute_dtype` holds in all.
 
   Source: Espeholt et al. 2018, "IMPALA", section 3. Difference: its actors are
   processes on other machines.

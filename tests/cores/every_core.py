@@ -63,11 +63,12 @@ def _constructor(config):
   )
 
 
-# The name of a core, or that and a variant -> its configuration, and -> a
-# constructor without arguments. A core without a small size has its defaults.
+# The name of a core, or that and a variant -> its configuration. A core without
+# a small size has its defaults.
 CONFIGS = {
   name: config_class() for name, (config_class, _) in build.CORES.items()
 } | _SMALL
+# The same -> a constructor without arguments.
 CORES = {name: _constructor(config) for name, config in CONFIGS.items()}
 every_core = pytest.mark.parametrize('build', CORES.values(), ids=CORES)
 

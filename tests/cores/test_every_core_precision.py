@@ -1,5 +1,6 @@
 """Tests the precision of every core under policies and in other dtypes."""
 
+from concurrent import futures
 import dataclasses
 
 import haiku as hk
@@ -18,6 +19,7 @@ from tests.cores.every_core import assert_close
 from tests.cores.every_core import ATOL
 from tests.cores.every_core import B
 from tests.cores.every_core import CONFIGS
+from tests.cores.every_core import CORES
 from tests.cores.every_core import equations
 from tests.cores.every_core import every_core
 from tests.cores.every_core import FEATURES
@@ -74,25 +76,32 @@ def test_policy_sets_the_dtype_of_factors_but_not_of_sums(build):
 
 
 @pytest.mark.parametrize('name', CONFIGS)
-def test_compute_dtype_of_a_configuration_is_a_policy(name):
-  def products(compute_dtype):
+def test_compute_dtype_of_a_configuration_is_that_policy(name):
+  def step(compute_dtype):
     config = dataclasses.replace(CONFIGS[name], compute_dtype=compute_dtype)
-
-    def unroll(inputs):
-      core = build_core(config)
-      return rmc_jax.unroll(core, inputs, core.initial_state(B))
-
-    net, inputs = transform(unroll), jnp.ones((T, B, FEATURES))
-    params = jax.eval_shape(net.init, jax.random.key(0), inputs)
-    return product_dtypes(net.apply, params, inputs)
+    step = transform(lambda *args: build_core(config)(*args))
+    fresh = jax.eval_shape(step.init, jax.random.key(0), inputs, state)
+    assert dtypes_of(fresh) == {'float32'}
+    return jit_without_cache(step.apply)(params, inputs, state)
 
   _, core = build.CORES[CONFIGS[name].name]
-  assert products('float32') == {(('float32',), 'float32')}
-  narrow = products('bfloat16')
-  assert (('bfloat16',), 'float32') in narrow
+  _, params, inputs, state = make(CORES[name])
+  exact, narrow = step('float32'), step('bfloat16')
+  assert dtypes_of(narrow) == {'float32'}
+  assert np.abs(narrow[0] - exact[0]).max() > 1e-4
   with hk.mixed_precision.push_policy(core, POLICY):
     # The default does not replace a policy of the caller.
-    assert products('float32') == narrow
+    jax.tree.map(np.testing.assert_array_equal, step('float32'), narrow)
+
+
+def test_compute_dtype_holds_in_every_thread():
+  # As in those of actors; a policy of Haiku holds in one.
+  config = dataclasses.replace(CONFIGS['lstm'], compute_dtype='bfloat16')
+  step = transform(lambda *args: build_core(config)(*args))
+  _, *args = make(CORES['lstm'])
+  with futures.ThreadPoolExecutor(1) as pool:
+    dtypes = pool.submit(product_dtypes, step.apply, *args).result()
+  assert dtypes == {(('bfloat16',), 'float32')}
 
 
 def test_policy_leaves_the_memory_unrounded():
