@@ -22,11 +22,11 @@ DONE = _ERRORS['DONE']
 PREEMPTED: int = _ERRORS['PREEMPTED']
 DIVERGED = _ERRORS['DIVERGED']
 CONFIGURATION_ERROR = _ERRORS['CONFIGURATION_ERROR']
-# For launchers whose machines may appear one after another. The user's flags
-# follow it, and the last one counts.
-PATIENT = '--initialization_timeout=3600'
 # Restarting after one of these would change nothing.
 FINAL = (DONE, DIVERGED, CONFIGURATION_ERROR)
+# Where machines may start one after another. A flag of the user's follows it,
+# and the last one counts.
+LONG_INITIALIZATION_TIMEOUT = '--initialization_timeout=3600'
 
 
 class Run(NamedTuple):

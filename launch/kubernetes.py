@@ -10,7 +10,8 @@ pods of a run write to; it holds the workdirs, unless --workdir is in a bucket.
 A run is a JobSet with one pod for each host. A preempted run resumes from its
 checkpoint, a crashed one at most --max_restarts times. Without --tpu and --gpus
 it trains on the CPU. --dry_run prints the manifests; pipe them to `kubectl
-delete -f -` to delete the runs. Needs Kubernetes 1.29 and JobSet 0.10.
+delete -f -` to delete the runs. Needs Kubernetes 1.29 and JobSet 0.10, or later
+ones.
 """
 
 import argparse
@@ -94,7 +95,7 @@ def _command(
   options: argparse.Namespace, run: job.Run, hosts: int, coordinator: str
 ) -> list[str]:
   """Returns the trainer's command line, in which pods expand $(NAME)."""
-  run = run._replace(flags=(job.PATIENT, *run.flags))
+  run = run._replace(flags=(job.LONG_INITIALIZATION_TIMEOUT, *run.flags))
   flags = []
   # JAX finds the rank by itself on TPUs; elsewhere only with access to the API.
   if hosts > 1 and not options.tpu:
@@ -105,16 +106,19 @@ def _command(
 
 
 def _pod_failure_policy() -> dict:
-  """Returns the policy of a Job: fails at the first pod that is not a crash."""
+  """Returns the policy of a Job, by which only crashes count as failures.
 
-  def exits(*codes: int) -> dict:
-    return {'containerName': pod.CONTAINER, 'operator': 'In', 'values': codes}
-
-  ends = exits(job.PREEMPTED, job.DIVERGED, job.CONFIGURATION_ERROR)
+  It fails at once if a pod is disrupted or exits with 75, 76 or 77.
+  """
+  codes = {
+    'containerName': pod.CONTAINER,
+    'operator': 'In',
+    'values': [job.PREEMPTED, job.DIVERGED, job.CONFIGURATION_ERROR],
+  }
   disrupted = {'type': 'DisruptionTarget', 'status': 'True'}
   return {
     'rules': [
-      {'action': 'FailJob', 'onExitCodes': ends},
+      {'action': 'FailJob', 'onExitCodes': codes},
       {'action': 'FailJob', 'onPodConditions': [disrupted]},
     ]
   }
@@ -141,8 +145,14 @@ def _failure_policy(max_restarts: int) -> dict:
 
 def _job_template(options: argparse.Namespace, name: str, spec: dict) -> dict:
   """Returns the Jobs' template; kubectl applies --patch without a cluster."""
-  kind = {'apiVersion': 'batch/v1', 'kind': 'Job'}
-  manifest = _without_empty(kind | {'metadata': {'name': name}, 'spec': spec})
+  manifest = _without_empty(
+    {
+      'apiVersion': 'batch/v1',
+      'kind': 'Job',
+      'metadata': {'name': name},  # kubectl needs one.
+      'spec': spec,
+    }
+  )
   for path in options.patch:
     try:
       text = pathlib.Path(path).read_text()

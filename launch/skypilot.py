@@ -93,7 +93,11 @@ def task(options: argparse.Namespace, run: job.Run) -> str:
   """Returns the SkyPilot task of a run, as YAML."""
   parts = (options.experiment, options.preset or options.sweep, run.name)
   flags = [flag for flag in run.flags if not flag.startswith('--workdir=')]
-  flags = [job.PATIENT, *flags, f'--workdir={_workdir(options, run)}']
+  flags = [
+    job.LONG_INITIALIZATION_TIMEOUT,
+    *flags,
+    f'--workdir={_workdir(options, run)}',
+  ]
   accelerators = f'accelerators: {options.gpus}'
   if options.tpu:
     tpu = resources.TPUS[options.tpu]
