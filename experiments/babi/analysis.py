@@ -119,11 +119,12 @@ def _paper_column(
   if preset not in published.SUMMARY or run.config['version'] != version:
     return []
   mean, failed = published.SUMMARY[preset]
-  paper = published.TABLE_1.get(preset)
+  paper = (published.TABLE_1 | published.LISTED).get(preset)
   if paper is None:
     cells, header = [''] * len(tasks), 'paper, 20 tasks'
   else:
-    cells, header = [f'{paper[task - 1]:.1f}' for task in tasks], 'paper'
+    header = 'listed' if preset in published.LISTED else 'paper'
+    cells = [f'{paper[task - 1]:.1f}' for task in tasks]
     if len(errors) < len(paper):
       own = [paper[task - 1] for task in errors]
       mean, failed = np.mean(own), sum(error > 100 * FAILED for error in own)
