@@ -51,8 +51,10 @@ QUICK = PER_TASK | {
 }
 
 EN = {name: PER_TASK | {'core': core} for name, core in CORES.items()}
+# The validation loss of the relational memory is lowest after 9 epochs, and its
+# accuracy does not grow after 14.
 EN_10K = {
-  f'{name}_10k': preset | {'version': 'en-10k', 'run': run_of(100, 10_000)}
+  f'{name}_10k': preset | {'version': 'en-10k', 'run': run_of(20, 10_000)}
   for name, preset in EN.items()
 }
 QUICK_CORES = {
