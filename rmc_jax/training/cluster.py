@@ -109,7 +109,7 @@ def _open_mpi(environment: Mapping[str, str]) -> Place | None:
 
 def _cloud_tpu(environment: Mapping[str, str]) -> Place | None:
   """A machine with JAX's TPU build, which launch/setup.sh installs on TPUs."""
-  platforms = environment.get('JAX_PLATFORMS', 'tpu')
+  platforms = environment.get('JAX_PLATFORMS') or 'tpu'
   if 'tpu' not in platforms or importlib.util.find_spec('libtpu') is None:
     return None
   return Place(name='Cloud TPU')

@@ -20,6 +20,7 @@ import pathlib
 import time
 
 from rmc_jax import files
+from rmc_jax.errors import ConfigurationError
 from rmc_jax.training.progress import format_duration
 
 FILE_NAME = 'goodput.jsonl'
@@ -98,11 +99,21 @@ def process_start_time() -> float:
 
 
 def read_ledger(workdir: str | pathlib.Path) -> list[dict]:
-  """Reads a run's goodput.jsonl, one object per start; [] if there is none."""
+  """Reads a run's goodput.jsonl, one object per start; [] if there is none.
+
+  Raises:
+    ConfigurationError: the file is damaged.
+  """
   path = pathlib.Path(workdir) / FILE_NAME
   if not path.exists():
     return []
-  return [json.loads(line) for line in path.read_text().splitlines()]
+  try:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+  except ValueError as error:
+    raise ConfigurationError(
+      f'{path} is damaged: {error}. Remove it; only the account of how earlier '
+      'starts spent their time is lost.'
+    ) from error
 
 
 def summarize(starts: list[dict]) -> dict[str, float]:

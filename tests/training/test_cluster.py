@@ -82,6 +82,7 @@ def test_open_mpi_5_does_not_give_the_address_of_rank_0(installed):
 def test_jax_detects_a_cloud_tpu(installed):
   installed('libtpu')
   assert cluster.find({}).name == 'Cloud TPU'
+  assert cluster.find({'JAX_PLATFORMS': ''}).name == 'Cloud TPU'
   assert cluster.find({'JAX_PLATFORMS': 'cpu'}) is None
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rmc_jax.errors import ConfigurationError
 from rmc_jax.training import goodput
 
 
@@ -103,6 +104,13 @@ def test_write_pauses_between_writes(tmp_path):
     ledger.write(step, pause=2.5)
     (start,) = goodput.read_ledger(tmp_path)
     assert start['step'] == (1 if step < 4 else 4)
+
+
+def test_damaged_ledger_names_the_file(tmp_path):
+  path = tmp_path / goodput.FILE_NAME
+  path.write_text('{"from_step": 0}\n{"from_step": 5, ')
+  with pytest.raises(ConfigurationError, match=f'{path} is damaged.* Remove'):
+    goodput.Ledger(tmp_path, 5)
 
 
 def test_time_between_starts_is_down():
