@@ -143,14 +143,20 @@ class Mirror:
       for name in sorted(names - incomplete)
       if checkpoints or not name.startswith(_CHECKPOINTS)
     ]
+    removed = set()
     for start in range(0, len(wanted), _READS_IN_FLIGHT):
       group = wanted[start : start + _READS_IN_FLIGHT]
       reads = [self._store.read(name) for name in group]
       for name, read in zip(group, reads, strict=True):
+        result = read.result()
+        if result.state != 'value':  # The run has removed it meanwhile.
+          removed.add(name)
+          continue
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(read.result().value)
+        path.write_bytes(result.value)
         self._copies[name] = _version(path)
+    self._forget({step[0] for name in removed if (step := _STEP.match(name))})
 
   @contextlib.contextmanager
   def removed_on_error(self) -> Iterator[None]:
@@ -228,10 +234,7 @@ class Mirror:
   def _local_files(self) -> dict[str, tuple[int, int]]:
     """Returns the complete files and their versions."""
     # Manifests first: the metrics found later are not older than them.
-    manifests = {
-      path.relative_to(self.folder).as_posix()
-      for path in self.folder.glob(f'{_CHECKPOINTS}*/{manifest.FILE_NAME}')
-    }
+    manifests = self._manifests()
     versions = {}
     for path in self.folder.rglob('*'):
       relative = path.relative_to(self.folder)
@@ -240,10 +243,18 @@ class Mirror:
       with contextlib.suppress(FileNotFoundError):  # Removed meanwhile.
         if path.is_file() and not is_temporary:
           versions[relative.as_posix()] = _version(path)
+    # A removal starts with the manifest, so these had all of their files.
+    manifests &= self._manifests()
     return {
       name: version
       for name, version in versions.items()
       if _is_complete(name, manifests)
+    }
+
+  def _manifests(self) -> set[str]:
+    return {
+      path.relative_to(self.folder).as_posix()
+      for path in self.folder.glob(f'{_CHECKPOINTS}*/{manifest.FILE_NAME}')
     }
 
   def _write(
@@ -272,6 +283,13 @@ class Mirror:
     # Only when all have ended: a late write would replace a newer one.
     if errors:
       raise errors[0]
+
+  def _forget(self, steps: Iterable[str]) -> None:
+    """Removes the local files of checkpoints, which another process removes."""
+    for step in steps:
+      shutil.rmtree(self.folder / step, ignore_errors=True)
+      for name in [name for name in self._copies if name.startswith(step)]:
+        del self._copies[name]
 
   def _remove(self, names: Iterable[str]) -> None:
     """Removes objects, manifests first."""

@@ -131,7 +131,12 @@ class Checkpointer:
     self._complete()
     # Not before a restore, which may find that the newest one is damaged.
     while self._has_saved and len(self._steps) > self._keep:
-      self._manager.delete(self._steps.pop(0))
+      oldest = self._steps.pop(0)
+      # First, so that a step with a manifest has all of its files.
+      (self._step_directory(oldest) / manifest.FILE_NAME).unlink(
+        missing_ok=True
+      )
+      self._manager.delete(oldest)
 
   def restore(self, target: ArrayTree) -> Restored | None:
     """Restores the newest complete step; a collective of all processes.

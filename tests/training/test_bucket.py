@@ -148,6 +148,51 @@ def test_manifests_are_copied_last_and_removed_first(tmp_path):
   ]
 
 
+def test_manifest_of_a_checkpoint_that_is_being_removed_goes_first(
+  tmp_path, monkeypatch
+):
+  store = Recorder()
+  mirror = bucket.Mirror(store, tmp_path, 'gs://b/run')
+  old = ('checkpoints/7/manifest.json', 'checkpoints/7/data')
+  write(tmp_path, *old, 'checkpoints/8/data', 'checkpoints/8/manifest.json')
+  mirror.copy()
+  store.writes.clear()
+  rglob = pathlib.Path.rglob
+
+  def remove_meanwhile(folder, pattern):
+    for path in sorted(rglob(folder, pattern), reverse=True):
+      yield path
+      if path == tmp_path / old[0]:  # It has been seen, the data have not.
+        shutil.rmtree(path.parent)
+
+  monkeypatch.setattr(pathlib.Path, 'rglob', remove_meanwhile)
+  mirror.copy()
+  assert store.writes == [(name, True) for name in old]
+
+
+def test_checkpoint_removed_during_a_download_is_left_out(place, objects):
+  with bucket.mirrored(place) as mirror:
+    write(mirror.folder, 'checkpoints/7/data', 'checkpoints/7/manifest.json')
+    write(mirror.folder, 'checkpoints/8/data', 'checkpoints/8/manifest.json')
+
+  class Store:
+    """Removes a file of a checkpoint between list and read."""
+
+    list = objects.list
+
+    def read(self, name):
+      objects.write('checkpoints/7/data', None).result()
+      return objects.read(name)
+
+  folder = mirror.folder  # Its first use removed it.
+  reader = bucket.Mirror(Store(), folder, place)
+  reader.download(clean=False)
+  assert not (folder / 'checkpoints/7').exists()
+  assert (folder / 'checkpoints/8/data').read_text() == 'checkpoints/8/data'
+  reader.finish()
+  assert 'checkpoints/7/manifest.json' in buckets.names(objects)
+
+
 def test_file_whose_copy_failed_is_copied_again(tmp_path):
   store = Recorder(fail_at=1)
   mirror = bucket.Mirror(store, tmp_path, 'gs://b/run')

@@ -137,6 +137,20 @@ def test_keeps_the_newest_steps(tmp_path):
   assert step_directories(tmp_path) == [4, 5]
 
 
+def test_manifest_of_an_old_step_is_removed_first(tmp_path, monkeypatch):
+  # So a folder with a manifest has all of its files, also for copies.
+  delete, manifests = ocp.CheckpointManager.delete, []
+
+  def recorded(manager, step):
+    manifests.append((step, (tmp_path / str(step) / 'manifest.json').exists()))
+    delete(manager, step)
+
+  monkeypatch.setattr(ocp.CheckpointManager, 'delete', recorded)
+  save_steps(tmp_path, 1, 2, 3, keep=1)
+  assert manifests == [(1, False), (2, False)]
+  assert step_directories(tmp_path) == [3]
+
+
 def test_step_is_saved_once(tmp_path):
   with Checkpointer(tmp_path) as checkpointer:
     checkpointer.save(1, make_state(1))
