@@ -76,6 +76,7 @@ class Config:
       positive_int(name, getattr(self, name))
     for task in self.tasks:
       one_of('tasks', task, range(1, 21))
+    self.run.check_host_batches()
 
 
 def make_network(config: Config, sets: TrainingSets) -> hk.Transformed:

@@ -62,6 +62,7 @@ class Config:
       positive_int(name, getattr(self, name))
     for task in self.tasks:
       one_of('tasks', task, range(1, 21))
+    self.run.check_host_batches()
     # Raises what the model's constructor would raise.
     hk.transform(lambda: make_model(self, Sizes(2, 1, 1)) and None).init(None)
 

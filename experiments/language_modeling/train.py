@@ -87,11 +87,7 @@ class Config:
     if self.vocabulary_size is not None:
       # Two symbols: <eos> and <unk>.
       positive_int('vocabulary_size', self.vocabulary_size, least=2)
-    if self.run.updates_per_call != 1:
-      raise ValueError(
-        'run.updates_per_call must be 1: batches come from the host. '
-        f'Got: {self.run.updates_per_call}.'
-      )
+    self.run.check_host_batches()
     # Raises what the model's constructor would raise.
     size = self.vocabulary_size or max((self.num_sampled, 2, *self.cutoffs)) + 1
     hk.transform(lambda: make_model(self, size) and None).init(None)

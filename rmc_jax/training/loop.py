@@ -8,7 +8,6 @@ from contextlib import nullcontext
 import dataclasses
 
 import jax
-import numpy as np
 
 from rmc_jax import metrics as metrics_lib
 from rmc_jax.training import parallel
@@ -20,6 +19,8 @@ from rmc_jax.training.report import NullReport
 from rmc_jax.training.run import Experiment
 from rmc_jax.training.run import load_batch
 from rmc_jax.training.run import RunConfig
+from rmc_jax.training.state import check_step
+from rmc_jax.training.state import skip_updates
 from rmc_jax.training.state import TrainState
 from rmc_jax.training.watchdog import Watchdog
 
@@ -66,12 +67,13 @@ class Loop:
       report.finish(self.step, self.saved)
     return self.state
 
-  def _restore(self) -> tuple[int, TrainState, Interval]:
-    """Returns step, placed state and interval of the newest good checkpoint."""
+  def _restore(self, skip_to: int = 0) -> tuple[int, TrainState, Interval]:
+    """Reads the newest good checkpoint; no data before `skip_to` come next."""
     # Compiled: run op by op, it takes seconds and hundreds of megabytes.
     init = jax.jit(self.experiment.init)
     restored = self.saver.restore(jax.eval_shape(init))
     step, state, extra = restored or (0, init(), None)
+    state = skip_updates(state, max(0, skip_to - step))
     placed = parallel.place_state(state, self.devices)
     return step, placed, Interval(extra)
 
@@ -103,6 +105,7 @@ class Loop:
     if replicas:
       with self.report.timed('other'):
         parallel.assert_replicated(self.state, self.devices)
+      check_step(self.state, self.step, self.run.updates_per_call)
 
   def _log_and_evaluate(self) -> None:
     train = self.interval.take() if self._due(self.run.log_every) else None
@@ -138,9 +141,9 @@ class Loop:
     self.saver.wait()
     last = self.step == self.run.num_steps
     self.streak.roll_back(self.step, self.saved, last)
-    saved, state, _ = self._restore()
-    step = parallel.replicate(np.asarray(self.step, np.int32), self.devices)
-    self.state = state._replace(step=step)
+    saved, self.state, _ = self._restore(skip_to=self.step)
+    if self.experiment.source is not None:
+      self.experiment.source.set_params(self.state.params)
     self.report.print(
       f'Step {self.step}: continuing with the parameters of step {saved}.'
     )

@@ -51,11 +51,23 @@ class RunConfig:
   )
 
   def validate(self) -> None:
-    """Raises ValueError for a number below 1, `seed` aside."""
+    """Raises ValueError for a number that is out of range."""
     for field in dataclasses.fields(self):
       if field.name not in ('seed', 'nonfinite'):
         positive_int(field.name, getattr(self, field.name))
+    if not 0 <= self.seed < 2**32:  # JAX would drop the higher bits.
+      raise ValueError(
+        f'run.seed must be at least 0 and less than 2**32. Got: {self.seed}.'
+      )
     self.nonfinite.validate()
+
+  def check_host_batches(self) -> None:
+    """Raises ValueError if a call has several updates, of the same batch."""
+    if self.updates_per_call != 1:
+      raise ValueError(
+        'run.updates_per_call must be 1: batches come from the host. '
+        f'Got: {self.updates_per_call}.'
+      )
 
   def make_keys(self) -> Array:
     """Returns [4] keys: of parameters, training, evaluation and figures."""

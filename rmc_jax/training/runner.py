@@ -129,7 +129,8 @@ class Runner:
       Diverged: `run.nonfinite` ends the run. The metrics are saved, and the
         state too if the last call made progress.
       RuntimeError: the devices no longer hold the same state.
-      ConfigurationError: the checkpoints are of another model or optimiser.
+      ConfigurationError: the checkpoints are of another model or optimiser, or
+        `experiment.update` does not make `run.updates_per_call` updates.
       ValueError: a field of `run` is out of range.
       SaveFailed: a checkpoint could not be written.
     """

@@ -4,8 +4,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
+from rmc_jax.errors import ConfigurationError
 from rmc_jax.types import Array
 from rmc_jax.types import ArrayTree
 
@@ -66,6 +68,26 @@ def create_state(
     key=key,
     carry=carry,
   )
+
+
+def skip_updates(state: TrainState, count: int) -> TrainState:
+  """Returns the state, on the host, with later steps and so with other data.
+
+  In an ensemble, whose `carry` is the members' states, their steps too.
+  """
+  carry = state.carry
+  if isinstance(carry, TrainState):
+    carry = skip_updates(carry, count)
+  return state._replace(step=state.step + np.int32(count), carry=carry)
+
+
+def check_step(state: TrainState, step: int, updates_per_call: int) -> None:
+  """Raises ConfigurationError if the state is not that of `step`."""
+  if (found := int(state.step)) != step:
+    raise ConfigurationError(
+      f'The update has advanced the state to step {found}, not {step}. Make it '
+      f'with the updates_per_call of the RunConfig, {updates_per_call}.'
+    )
 
 
 def dealias(tree: ArrayTree) -> ArrayTree:

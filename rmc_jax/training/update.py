@@ -81,9 +81,10 @@ def make_update(
     `update(state, batch=None) -> (state, metrics)`.
 
     `state` is donated. Its step advances by `updates_per_call`, always. An
-    update whose loss, weight, gradient or parameter change is not finite is not
-    applied: params, network_state and opt_state keep their bits. `carry`
-    advances even then, except for rows that are not finite.
+    update whose loss, weight, gradient or parameter change is not finite, or
+    with a NaN in the network state of `loss_fn`, is not applied: params,
+    network_state and opt_state keep their bits. `carry` advances even then,
+    except for rows that are not finite.
 
     `metrics` maps names to (sum, count), replicated [] arrays over the global
     batch and all updates of the call: those of `loss_fn`, and 'loss' (loss,
@@ -95,11 +96,6 @@ def make_update(
     ValueError: an unknown reduction, updates_per_call below 1, or above 1
       without make_batch.
   """
-  if make_batch is None and updates_per_call > 1:
-    raise ValueError(
-      'updates_per_call must be 1 where batches come from the host (without '
-      f'make_batch). Got: {updates_per_call}.'
-    )
   rows = parallel.per_device_batch_size(global_batch_size, devices)
   step = make_step(
     loss_fn,
@@ -135,6 +131,11 @@ def make_step(
       and the function may be vmapped.
   """
   one_of('reduction', reduction, ('mean', 'sum'))
+  if make_batch is None and updates_per_call > 1:
+    raise ValueError(
+      'updates_per_call must be 1 where batches come from the host (without '
+      f'make_batch). Got: {updates_per_call}.'
+    )
   gradient_fn = jax.value_and_grad(loss_fn, has_aux=True)
   rule = (
     f'each device needs {batch_size} rows, the global batch size / devices.'
@@ -175,8 +176,10 @@ def make_step(
     updates, opt_state = optimizer.update(
       gradients, state.opt_state, state.params
     )
+    network_state = _average(aux.network_state, axis_name)
     # The optimiser may make 0 / 0 of a finite gradient.
     finite = _all_finite((loss / weight, gradient_norm, updates))
+    finite &= ~_any_nan(network_state)
     one = jnp.ones((), jnp.int32)
     own = {
       'loss': (loss, weight),
@@ -188,7 +191,6 @@ def make_step(
         f'The update itself reports {taken}; rename these metrics of loss_fn.'
       )
     metrics |= own
-    network_state = _average(aux.network_state, axis_name)
     if after_update is not None:
       network_state = after_update(network_state, metrics)
     applied = state._replace(
@@ -241,6 +243,16 @@ def _all_finite(tree: ArrayTree) -> Array:
   """Returns a [] bool."""
   leaves = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]
   return jnp.stack(leaves).all()
+
+
+def _any_nan(tree: ArrayTree) -> Array:
+  """Returns a [] bool; infinity may be the initial value of a minimum."""
+  leaves = [
+    jnp.isnan(leaf).any()
+    for leaf in jax.tree.leaves(tree)
+    if jnp.issubdtype(leaf.dtype, jnp.inexact)
+  ]
+  return jnp.array(leaves).any()
 
 
 def _average(network_state: ArrayTree, axis_name: str | None) -> ArrayTree:

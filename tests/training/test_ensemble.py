@@ -41,6 +41,17 @@ def make_ensemble(devices=None):
   return parallel.place_state(create_ensemble(members), devices)
 
 
+def test_several_updates_of_a_batch_from_the_host_are_refused():
+  with pytest.raises(ValueError, match='updates_per_call must be 1 .* Got: 2'):
+    make_ensemble_update(
+      loss_fn,
+      optax.sgd(1.0),
+      num_members=MEMBERS,
+      batch_size=B,
+      updates_per_call=2,
+    )
+
+
 # With 3 of 8 members at once, the last step has fewer.
 @pytest.mark.parametrize(
   ('num_devices', 'at_once'), [(1, None), (1, MEMBERS), (1, 3), (4, None)]

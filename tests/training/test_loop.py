@@ -1,4 +1,4 @@
-"""Tests rmc_jax/training/loop.py: intervals, resuming, non-finite updates."""
+"""Tests rmc_jax/training/loop.py: intervals, resuming, stops and errors."""
 
 import functools
 import os
@@ -18,35 +18,14 @@ from rmc_jax.errors import Preempted
 from rmc_jax.training import goodput
 from rmc_jax.training import interval
 from rmc_jax.training import manifest
-from rmc_jax.training import parallel
 from rmc_jax.training.checkpoint import Checkpointer
 from rmc_jax.training.checkpoint import StructureMismatch
 from rmc_jax.training.log import FILE_NAME
-from rmc_jax.training.log import read_metrics
-from rmc_jax.training.nonfinite import NonfiniteConfig
 from tests.training import jobs
 from tests.training import toy_regression as toy
+from tests.training.compared import bits
+from tests.training.compared import metrics_of
 from tests.training.replicas import with_flipped_bit
-
-
-def bits(tree):
-  """Returns the bytes of every leaf, to compare -0. and nan exactly."""
-  return [
-    np.asarray(
-      jax.random.key_data(leaf)
-      if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-      else leaf
-    ).tobytes()
-    for leaf in jax.tree.leaves(tree)
-  ]
-
-
-def metrics_of(workdir):
-  """Returns the lines of metrics.jsonl without "time"."""
-  return [
-    {key: value for key, value in line.items() if key != 'time'}
-    for line in read_metrics(workdir)
-  ]
 
 
 def resumed_at(output):
@@ -271,99 +250,12 @@ def test_stop_within_an_interval_loses_no_metrics(tmp_path, stop):
   assert metrics_of(tmp_path / 'twice') == metrics_of(tmp_path / 'once')
 
 
-def bad_batches(*steps):
-  """Returns the toy host batches, non-finite at `steps`."""
-
-  def batch_at(step):
-    batch = toy.batch_at(step)
-    return batch | {'y': batch['y'] * np.nan} if step in steps else batch
-
-  return batch_at
-
-
-def run_from_host(workdir, **changes):
-  arguments = {
-    'update': toy.host_update(),
-    'updates_per_call': 1,
-    'num_steps': 20,
-    'log_every': 1,
-    'checkpoint_every': 5,
-  }
-  return toy.run(workdir, **(arguments | changes))
-
-
-def from_host(steps, state=None, start=0):
-  """Returns the state after `steps` updates, without the loop."""
-  state = parallel.place_state(toy.init() if state is None else state)
-  for step in range(start, start + steps):
-    batch = parallel.split_batch(toy.batch_at(step))
-    state, _ = toy.host_update()(state, batch)
-  return state
-
-
-def test_skip_continues_and_counts(tmp_path, capsys):
-  skip = NonfiniteConfig('skip', patience=3)
-  state = run_from_host(
-    tmp_path, nonfinite=skip, batch_at=bad_batches(8, 9, 11)
-  )
-  assert state.step == 20
-  shares = [line['train']['nonfinite'] for line in metrics_of(tmp_path)]
-  assert [step for step, share in enumerate(shares) if share] == [8, 9, 11]
-  # Skipped updates change nothing but the step.
-  wanted = from_host(8)
-  wanted = wanted._replace(step=wanted.step + 2)
-  wanted = from_host(1, wanted, start=10)
-  wanted = wanted._replace(step=wanted.step + 1)
-  wanted = from_host(8, wanted, start=12)
-  assert bits(state) == bits(wanted)
-  assert 'Step 9: 1 of the last 1 updates were not' in capsys.readouterr().out
-
-
-@pytest.mark.parametrize('action', ['skip', 'roll_back'])
-def test_streak_at_the_end_of_the_run_diverges(tmp_path, action):
-  nonfinite = NonfiniteConfig(action, patience=4)
-  bad = bad_batches(*range(16, 20))
-  for _ in range(2):  # Starting again raises the same error.
-    with pytest.raises(Diverged, match='4 calls in a row .* 20.* of step 15'):
-      run_from_host(tmp_path, nonfinite=nonfinite, batch_at=bad)
-    assert not (tmp_path / 'checkpoints/20').exists()
-
-
-@pytest.mark.parametrize('crash_at', [None, 14, 17])
-def test_roll_back_continues_with_the_next_data(tmp_path, crash_at, capsys):
-  bad = bad_batches(12, 13, 14)
-
-  def batch_at(step):
-    nonlocal crash_at
-    if step == crash_at:
-      crash_at = None
-      raise KeyError('a crash')
-    return bad(step)
-
-  arguments = {
-    'nonfinite': NonfiniteConfig('roll_back', patience=3),
-    'batch_at': batch_at,
-  }
-  if crash_at is not None:
-    with pytest.raises(KeyError, match='a crash'):
-      run_from_host(tmp_path, **arguments)
-  state = run_from_host(tmp_path, **arguments)
-  wanted = from_host(10)
-  wanted = wanted._replace(step=wanted.step + 5)
-  wanted = from_host(5, wanted, start=15)
-  assert bits(state) == bits(wanted)
-  assert 'continuing with the parameters of step 10' in capsys.readouterr().out
-
-
-def test_second_roll_back_to_the_same_checkpoint_diverges(tmp_path):
-  arguments = {
-    'nonfinite': NonfiniteConfig('roll_back', patience=2),
-    'batch_at': bad_batches(*range(11, 20)),
-  }
+def test_update_of_another_number_of_updates_is_refused(tmp_path):
   with pytest.raises(
-    Diverged, match='up to step 15, after rolling back to step 10'
+    ConfigurationError, match='to step 5, not 10.* updates_per_call .* 2'
   ):
-    run_from_host(tmp_path, **arguments)
+    toy.run(tmp_path, update=toy.update(1), updates_per_call=2)
+  assert not (tmp_path / 'checkpoints/10').exists()
 
 
 def test_diverged_replicas_end_the_run_before_the_next_save(tmp_path):

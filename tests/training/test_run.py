@@ -30,6 +30,19 @@ def test_numbers_below_one_are_refused(name):
   RunConfig(seed=0).validate()
 
 
+@pytest.mark.parametrize('seed', [-1, 2**32])
+def test_seeds_beyond_32_bits_are_refused(seed):
+  with pytest.raises(ValueError, match=rf'seed must .* Got: {seed}\.'):
+    RunConfig(seed=seed).validate()
+  RunConfig(seed=2**32 - 1).make_keys()
+
+
+def test_calls_of_several_updates_need_batches_from_the_device():
+  RunConfig().check_host_batches()
+  with pytest.raises(ValueError, match='updates_per_call must be 1.* Got: 3'):
+    RunConfig(updates_per_call=3).check_host_batches()
+
+
 def test_batches_of_a_source_are_split_over_the_devices():
   source = FunctionSource(lambda step: {'x': np.full((8, 3), step)})
   assert source.reproducible

@@ -194,7 +194,7 @@ def test_loss_key_differs_between_devices_and_steps(make_key):
   assert (state.key == base).all()
 
 
-@pytest.mark.parametrize('where', ['loss', 'gradient', 'weight'])
+@pytest.mark.parametrize('where', ['loss', 'gradient', 'weight', 'state'])
 def test_non_finite_update_is_skipped(where):
   def broken(params, network_state, carry, key, batch):
     loss, aux = loss_fn(params, network_state, carry, key, batch)
@@ -205,7 +205,7 @@ def test_non_finite_update_is_skipped(where):
     elif where == 'gradient':
       # The value of sqrt is finite at 0, its gradient is not.
       loss += jnp.sqrt(jnp.where(is_bad, 0.0, 1.0) * params['out'].sum() ** 2)
-    else:
+    elif where == 'weight':
       aux = aux._replace(weight=jnp.where(is_bad, jnp.nan, aux.weight))
     counted = network_state['seen'] + jnp.where(is_bad, jnp.nan, 1.0)
     return loss, aux._replace(network_state={'seen': counted})

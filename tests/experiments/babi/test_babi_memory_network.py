@@ -19,6 +19,7 @@ from experiments.babi_memory_network import heuristic
 from experiments.babi_memory_network import sweep
 from experiments.babi_memory_network import train
 from experiments.babi_memory_network.features import with_ngrams
+from rmc_jax import training
 from rmc_jax.models import memory_network
 from tests.experiments.babi import runs
 
@@ -202,6 +203,10 @@ def test_run_learns_and_resumes_to_the_same_errors(
     ({'supervision': 'none'}, 'supervision must be one of facts, heuristic'),
     ({'restarts': 0}, 'restarts must be at least 1'),
     ({'tasks': (1, 21)}, 'tasks must be one of .* Got: 21'),
+    (
+      {'run': training.RunConfig(updates_per_call=2)},
+      'run.updates_per_call must be 1',
+    ),
     ({'num_hops': 0}, 'num_hops must be at least 1'),
   ],
 )

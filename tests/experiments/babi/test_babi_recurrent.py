@@ -96,6 +96,10 @@ def test_run_learns_and_resumes_to_the_same_errors(
     ({'version': 'hn'}, "version must be one of en, en-10k. Got: 'hn'"),
     ({'restarts': 0}, 'restarts must be at least 1'),
     ({'tasks': (1, 21)}, 'tasks must be one of .* Got: 21'),
+    (
+      {'run': training.RunConfig(updates_per_call=2)},
+      'run.updates_per_call must be 1',
+    ),
     ({'embedding_size': 0}, 'embedding_size must be at least 1'),
     ({'hidden_sizes': (3, 0)}, r'hidden_sizes\[1\] must be at least 1'),
   ],

@@ -212,6 +212,10 @@ def test_selection_is_by_training_error_and_then_by_loss():
     ({'clip_norm': 'l1'}, 'clip_norm must be one of spectral'),
     ({'restarts': 0}, 'restarts must be at least 1'),
     ({'tasks': (1, 21)}, 'tasks must be one of .* Got: 21'),
+    (
+      {'run': training.RunConfig(updates_per_call=2)},
+      'run.updates_per_call must be 1',
+    ),
     ({'num_hops': 0}, 'num_hops must be at least 1'),
   ],
 )
