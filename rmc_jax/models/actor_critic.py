@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from rmc_jax.checks import one_of
+from rmc_jax.checks import positive_int
 from rmc_jax.cores import AttendingCore
 from rmc_jax.cores import SpatialCore
 from rmc_jax.cores import StepTrace
@@ -99,13 +100,22 @@ class ActorCritic(hk.Module):
       name: name of the module.
 
     Raises:
-      ValueError: `strides` and `channels` differ in length, `strides` do not
-        fit `coordinates`, or the core has no place for `cells_as_rows` or
-        `last_action_and_reward`.
+      TypeError: a size is not an integer.
+      ValueError: a size is below 1, `strides` and `channels` differ in length,
+        `strides` do not fit `coordinates`, or the core has no place for
+        `cells_as_rows` or `last_action_and_reward`.
     """
     super().__init__(name=name)
     one_of('coordinates', coordinates, COORDINATES)
     strides = [1] * len(channels) if strides is None else strides
+    positive_int('kernel_size', kernel_size)
+    for argument, sizes in (
+      ('channels', channels),
+      ('strides', strides),
+      ('hidden_sizes', hidden_sizes),
+    ):
+      for i, size in enumerate(sizes):
+        positive_int(f'{argument}[{i}]', size)
     if len(strides) != len(channels):
       raise ValueError(
         'strides must have one number per convolution, of which there are '
@@ -206,6 +216,9 @@ class ActorCritic(hk.Module):
     observed = []
     if self._coordinates == 'observation':
       x, observed = x[..., :-2], [x[..., -2:]]
+    # A policy of this module casts the weights, and JAX requires equal dtypes.
+    if (policy := hk.mixed_precision.current_policy()) is not None:
+      x = x.astype(policy.compute_dtype)
     for convolution in self._convolutions:
       x = jax.nn.relu(convolution(x))
     if self._coordinates == 'view':

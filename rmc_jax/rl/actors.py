@@ -167,13 +167,14 @@ class HostActors(training.Source):
   def _run(self, seeds: np.random.SeedSequence) -> None:
     """The program of one actor: replaces its environments when they fail."""
     failures = 0
-    stop = self._stop  # Another one after the next start.
+    # Of this start: there are others after the next one.
+    stop, trajectories = self._stop, self._queue
     while not stop.is_set() and self._error is None:
       (seed,) = seeds.spawn(1)
       try:
-        for trajectory in self._play(seed):
+        for trajectory in self._play(seed, stop):
           failures = 0
-          if not self._put(trajectory):
+          if not _put(trajectories, trajectory, stop):
             return
       # A process passes on a KeyboardInterrupt, which must not end the thread.
       except BaseException as error:
@@ -193,17 +194,7 @@ class HostActors(training.Source):
           error,
         )
 
-  def _put(self, trajectory: Trajectory) -> bool:
-    """Waits for a place in the queue; returns False if it is time to stop."""
-    while not self._stop.is_set():
-      try:
-        self._queue.put(trajectory, timeout=_POLL_SECONDS)
-        return True
-      except queue.Full:
-        pass
-    return False
-
-  def _play(self, seed: np.random.SeedSequence):
+  def _play(self, seed: np.random.SeedSequence, stop: threading.Event):
     """Yields trajectories of one set of environments."""
     env_seed, key_seed = (int(word) for word in seed.generate_state(2))
     env = self._make_envs()
@@ -216,7 +207,7 @@ class HostActors(training.Source):
             functools.partial(self._act, self._params),
             core,
             self._unroll_length,
-            self._stop.is_set,
+            stop.is_set,
           )
           if trajectory is None:
             return
@@ -231,6 +222,21 @@ class HostActors(training.Source):
       return SyncVectorEnv(makers, autoreset_mode=mode)
     # A fork of a program with threads may deadlock.
     return AsyncVectorEnv(makers, context='spawn', autoreset_mode=mode)
+
+
+def _put(
+  trajectories: queue.Queue[Trajectory],
+  trajectory: Trajectory,
+  stop: threading.Event,
+) -> bool:
+  """Waits for a place in the queue; returns False if it is time to stop."""
+  while not stop.is_set():
+    try:
+      trajectories.put(trajectory, timeout=_POLL_SECONDS)
+      return True
+    except queue.Full:
+      pass
+  return False
 
 
 class _VectorActor:

@@ -3,6 +3,7 @@
 import haiku as hk
 import jax
 import jax.numpy as jnp
+import jmp
 import numpy as np
 import pytest
 
@@ -186,6 +187,34 @@ def test_coordinates_of_the_observation_skip_the_convolutions():
     make(coordinates='room')
   with pytest.raises(ValueError, match=r'strides must be 1 .*Got: \(1, 2\)'):
     make(coordinates='observation', strides=(1, 2))
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    ({'channels': (4, 0)}, r'channels\[1\] must be at least 1. Got: 0'),
+    ({'strides': (0, 1)}, r'strides\[0\] must be at least 1. Got: 0'),
+    ({'hidden_sizes': (3, 0)}, r'hidden_sizes\[1\] must be at least 1'),
+    ({'kernel_size': 0}, 'kernel_size must be at least 1. Got: 0'),
+  ],
+)
+def test_sizes_below_one_are_refused(options, message):
+  with pytest.raises(ValueError, match=message):
+    make(**options)
+
+
+@pytest.mark.parametrize('coordinates', ['view', 'observation'])
+def test_policy_of_the_model_holds_for_convolutions(coordinates):
+  _, apply = make(coordinates=coordinates)
+  exact, _ = apply(make_inputs())
+  policy = jmp.get_policy('params=float32,compute=bfloat16,output=float32')
+  with hk.mixed_precision.push_policy(ActorCritic, policy):
+    _, apply = make(coordinates=coordinates)
+    output, _ = apply(make_inputs())
+  assert output.logits.dtype == jnp.float32
+  difference = np.abs(output.logits - exact.logits).max()
+  # A few roundings to 8 bits of numbers of order 1.
+  assert 1e-4 < difference < 2e-2
 
 
 def test_bytes_are_scaled_to_one():

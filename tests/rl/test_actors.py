@@ -17,6 +17,7 @@ from rmc_jax import rl
 from rmc_jax import training
 from rmc_jax.cores import LSTM
 from rmc_jax.models import ActorCritic
+from rmc_jax.rl import actors as actors_lib
 from rmc_jax.rl.actors import HostActors
 from tests.rl.recall import CUES
 from tests.rl.recall import RecallEnv
@@ -168,6 +169,31 @@ def test_source_can_be_used_again(network):
       actors.set_params(params_of(network))
       assert actors.batch(0).actions.shape == (2 * SIZE, T)
     assert not actor_threads()
+
+
+def test_actor_that_stops_late_does_not_play_after_the_next_start(
+  network, monkeypatch
+):
+  monkeypatch.setattr(actors_lib, '_JOIN_SECONDS', 0.1)
+  started, release = threading.Event(), threading.Event()
+
+  class Slow(RecallEnv):
+    def reset(self, **options):
+      started.set()
+      release.wait(60)
+      return super().reset(**options)
+
+  actors = make_actors(network, Slow, num_actors=1)
+  with actors:
+    actors.set_params(params_of(network))
+    assert started.wait(60)
+  (late,) = actor_threads()
+  with actors:
+    actors.set_params(params_of(network))
+    release.set()
+    late.join(20)
+    assert not late.is_alive()
+    assert actors.batch(0).actions.shape == (2 * SIZE, T)
 
 
 @pytest.mark.parametrize('seed', [None, 3])

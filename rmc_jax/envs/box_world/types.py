@@ -61,6 +61,11 @@ class Params:
     most = MAX_BOXES[self.variant] - self.max_solution
     checks = [
       (
+        'min_solution',
+        self.min_solution <= MAX_SOLUTION,
+        f'at most {MAX_SOLUTION}',
+      ),
+      (
         'max_solution',
         self.min_solution <= self.max_solution <= MAX_SOLUTION,
         f'between min_solution and {MAX_SOLUTION}',

@@ -30,6 +30,7 @@ def test_presets_have_the_published_ranges():
       "preset must be one of paper, pycolab, far2025. Got: 'far'",
     ),
     ({'min_solution': 0}, 'min_solution must be at least 1. Got: 0'),
+    ({'min_solution': 6}, 'min_solution must be at most 5. Got: 6'),
     ({'max_solution': 6}, 'max_solution must be between min_solution and 5'),
     ({'min_solution': 4, 'max_solution': 3}, 'max_solution must be between'),
     ({'branch_length': 2}, 'branch_length must be at most 5 divided by .*, 5'),
