@@ -1,4 +1,4 @@
-"""Prepares a text corpus: `python -m rmc_jax.datasets.prepare NAME`.
+"""Prepares a corpus: `python -m rmc_jax.datasets.prepare NAME`.
 
 Prints a summary of the corpus. Exits with 0; with 77 if the files, the names or
 the licence do not allow it; with 130 if interrupted.
@@ -15,7 +15,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   """Prepares one corpus; returns the exit code."""
   parser = argparse.ArgumentParser(
     prog='python -m rmc_jax.datasets.prepare',
-    description='Makes a text corpus ready for language modelling.',
+    description='Makes a text corpus, or bAbI, ready for training.',
   )
   add = parser.add_argument
   add('name', metavar='NAME', help=', '.join(load.NAMES))

@@ -12,6 +12,7 @@ from rmc_jax.checks import positive_int
 from rmc_jax.cores import AttendingCore
 from rmc_jax.cores import SpatialCore
 from rmc_jax.cores import StepTrace
+from rmc_jax.cores.layers import Conv2D
 from rmc_jax.types import AnyArray
 from rmc_jax.types import Array
 from rmc_jax.types import ArrayTree
@@ -140,7 +141,7 @@ class ActorCritic(hk.Module):
     self._core = core
     self._num_actions = num_actions
     self._convolutions = [
-      hk.Conv2D(size, kernel_size, stride, name=f'conv_{i}')
+      Conv2D(size, kernel_size, stride, name=f'conv_{i}')
       for i, (size, stride) in enumerate(zip(channels, strides, strict=True))
     ]
     self._coordinates = coordinates
@@ -216,9 +217,6 @@ class ActorCritic(hk.Module):
     observed = []
     if self._coordinates == 'observation':
       x, observed = x[..., :-2], [x[..., -2:]]
-    # A policy of this module casts the weights, and JAX requires equal dtypes.
-    if (policy := hk.mixed_precision.current_policy()) is not None:
-      x = x.astype(policy.compute_dtype)
     for convolution in self._convolutions:
       x = jax.nn.relu(convolution(x))
     if self._coordinates == 'view':
